@@ -249,6 +249,19 @@ def test_who_listens_without_the_key_is_not_joined(store: Any) -> None:
         impostor.shutdown(socket.SHUT_RDWR)
 
 
+def test_who_reads_the_store_and_not_the_secret_cannot_join(store: Any) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        meeting = Meeting(store, "t", LONG_S)
+        first = threads.submit(connect, meeting, 0, 2, address="127.0.0.1", secret="one")
+        for other in ("", "two"):
+            with pytest.raises(JobFailed, match="does not belong to the job"):
+                connect(Meeting(store, "t", 0.5), 1, 2, address="127.0.0.1", secret=other)
+        meeting = Meeting(store, "t", LONG_S)
+        second = threads.submit(connect, meeting, 1, 2, address="127.0.0.1", secret="one")
+        with closed_in_the_end([first.result(LONG_S), second.result(LONG_S)]):
+            pass
+
+
 # ---- who does not come
 
 

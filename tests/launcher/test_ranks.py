@@ -29,7 +29,7 @@ _FACTS = JobFacts("10.0.0.1", 9000, 3, 0, None, "", 0, "/runs/x", local_ranks=2)
 _TELL = """
 import json, os
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-         "GLOO_SOCKET_IFNAME")
+         "GLOO_SOCKET_IFNAME", "BYTEPROPHET_MESH_KEY")
 told = {name: os.environ[name] for name in names}
 told["others"] = [name for name in os.environ if name.startswith(("DMLC_", "BYTEPS_"))]
 with open(f"rank-{told['RANK']}.json", "w") as file:
@@ -58,6 +58,8 @@ def test_a_ranks_environment() -> None:
     }
     loud = rank_environment({"TORCH_CPP_LOG_LEVEL": "INFO"}, _FACTS, role, "eth0")
     assert loud["TORCH_CPP_LOG_LEVEL"] == "INFO"
+    secret = replace(_FACTS, mesh_key="1f")
+    assert rank_environment({}, secret, role, "eth0")["BYTEPROPHET_MESH_KEY"] == "1f"
     stepped = replace(_FACTS, step_updates="3,8")
     assert rank_environment({}, stepped, role, "eth0")["BYTEPROPHET_STEP_UPDATES"] == "3,8"
 
@@ -85,7 +87,11 @@ def test_there_are_workers_only(make_spec: MakeSpec, tmp_path: Path, namespaces:
         assert (one["MASTER_ADDR"], one["GLOO_SOCKET_IFNAME"]) == (address, interface)
         assert (one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"]) == ("4", "2")
         assert one["others"] == []
-    config = tomllib.loads((spec.run_directory / "config.toml").read_text())
+    (secret,) = {one["BYTEPROPHET_MESH_KEY"] for one in told}
+    assert len(secret) == 64
+    text = (spec.run_directory / "config.toml").read_text()
+    assert secret not in text
+    config = tomllib.loads(text)
     assert config["servers"] == 0
     assert "scheduler" not in config
     assert "partition_bytes" not in config

@@ -33,7 +33,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def test_what_is_told_arrives(pipe: tuple[int, int]) -> None:
-    told = Told("schema = 1\n", {"worker.key": "a"}, is_scratch=True)
+    told = Told("schema = 1\n", {"worker.key": "a"}, "secret", is_scratch=True)
     os.write(pipe[1], told.to_line() + BEAT)
     assert read_told(pipe[0]) == told
 
@@ -43,8 +43,11 @@ def test_what_is_told_arrives(pipe: tuple[int, int]) -> None:
     [
         (b"", "standard input ended before the job came"),
         (b"schema = 1\n", "a launcher sends JSON first, this is not"),
-        (b'{"job": ""}\n', "a launcher sends job, keys, is_scratch; its version differs"),
-        (b'{"job": "", "keys": {"a": 1}, "is_scratch": false}\n', "keys: must be texts"),
+        (b'{"job": ""}\n', "a launcher sends job, keys, mesh_key, is_scratch; its version differs"),
+        (
+            b'{"job": "", "keys": {"a": 1}, "mesh_key": "", "is_scratch": false}\n',
+            "keys: must be texts",
+        ),
     ],
 )
 def test_other_input_is_refused(pipe: tuple[int, int], data: bytes, says: str) -> None:

@@ -401,7 +401,7 @@ def cleared_by_hand(t: Trainer) -> list[Tensor]:
     for iteration in range(8):
         for p in model.parameters():
             p.grad = None
-        working = [rank for rank in t.ranks if iteration != 6 or rank == 0]
+        working = [rank for rank in t.ranks if iteration not in (3, 6) or rank == 0]
         losses = []
         for rank in working:
             model.use_sometimes = iteration == 2 or iteration % 2 == rank
@@ -419,6 +419,67 @@ def cleared_by_hand(t: Trainer) -> list[Tensor]:
         else:
             norms.append(t.clip_and_step(model, optimizer, 0.05))
     return [*norms, *model.parameters()]
+
+
+def zeroed_by_hand(t: Trainer) -> list[Tensor]:
+    """Gradients zeroed in place, without ``zero_grad()``.
+
+    A rank has no backward pass in some iterations, one of them after a skipped step.
+    """
+    model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
+    norms = []
+    for iteration in range(8):
+        for p in model.parameters():
+            if p.grad is not None:
+                (p.grad if iteration % 2 else p.grad.data).zero_()
+        working = [rank for rank in t.ranks if iteration not in (2, 5, 6) or rank == 0]
+        share = len(working) / len(t.ranks)
+        losses = [share * loss_of(model, rank, iteration) for rank in working]
+        if losses:
+            t.descend(losses, model)
+        if iteration == 4:  # as after an overflow
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+        else:
+            norms.append(t.clip_and_step(model, optimizer, 0.05))
+    return [*norms, *model.parameters()]
+
+
+def stepped_early(t: Trainer) -> list[Tensor]:
+    """``step()`` before any backward pass updates nothing; then one rank begins alone."""
+    model, optimizer = t.start("SGD", lr=0.1, momentum=0.9, weight_decay=0.1)
+    optimizer.step()
+    norms = [t.clip_and_step(model, optimizer, 0.5)]
+    assert all(p.grad is None for p in model.parameters())
+    for iteration in range(4):
+        optimizer.zero_grad()
+        working = [rank for rank in t.ranks if iteration or rank == 0]
+        share = len(working) / len(t.ranks)
+        losses = [share * loss_of(model, rank, iteration) for rank in working]
+        if losses:
+            t.descend(losses, model)
+        norms.append(t.clip_and_step(model, optimizer, 0.5))
+    return [*norms, *model.parameters()]
+
+
+def kept_gradients(t: Trainer) -> list[Tensor]:
+    """References to gradients that the script reads after it has cleared them."""
+    model, optimizer = t.start("AdamW", lr=0.01)
+    kept, seen = [], []
+    for iteration in range(6):
+        if iteration == 2:
+            for p in model.parameters():
+                p.grad = None
+        else:
+            optimizer.zero_grad()
+        t.backward(model, iteration)
+        kept.append([p.grad for p in (model.wide.weight, model.twice.bias)])
+        if iteration != 3:  # is dropped
+            optimizer.step()
+        if iteration == 4:
+            seen += [gradient.clone() for gradient in kept[1]]
+    optimizer.zero_grad()
+    seen += [gradient.clone() for gradients in kept for gradient in gradients]
+    return [*seen, *model.parameters()]
 
 
 class Seldom(nn.Module):
@@ -612,6 +673,9 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         used_by_one_again,
         idle,
         cleared_by_hand,
+        zeroed_by_hand,
+        stepped_early,
+        kept_gradients,
         scaled,
         adversarial,
         observed,

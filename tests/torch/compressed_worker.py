@@ -64,6 +64,7 @@ class Case:
     sparse: bool = False
     synchronizes: bool = False
     clip_value: float | None = None
+    drops: bool = False  # before each iteration's own, gradients that no step uses
     resumes: str = ""  # "whole" or "shards", after half of the iterations
 
 
@@ -106,6 +107,8 @@ CASES = {
     ),
     "synchronized": Case(MIXTURE, sgd, synchronizes=True),
     "clipped": Case(MIXTURE, sgd, clip_value=0.01),
+    "dropped": Case(MIXTURE, momentum, drops=True),
+    "dropped randomk": Case(all_(type="randomk", k=0.2), sgd, drops=True),
     "resumed": Case(MIXTURE, adam, resumes="whole"),
     "resumed randomk": Case(all_(type="randomk", k=0.2), momentum, resumes="whole"),
     "resumed onebit": Case(all_(type="onebit"), momentum, resumes="shards"),
@@ -257,6 +260,8 @@ def together(name: str, options: Options, rank: int) -> dict[str, Any]:
     saved: dict[str, Any] = {}
     for iteration in range(ITERATIONS):
         optimizer.zero_grad()
+        if case.drops:
+            drop(model, optimizer, iteration, rank, case)
         for part in range(case.passes):
             if case.held and part < case.passes - 1:
                 with optimizer.no_sync():
@@ -283,6 +288,18 @@ def together(name: str, options: Options, rank: int) -> dict[str, Any]:
                 }
                 return {**result(model, optimizer), **saved}
     return result(model, optimizer)
+
+
+def drop(model: Net, optimizer: Any, iteration: int, rank: int, case: Case) -> None:
+    """Compute gradients, and clear them: while they travel, as averages, or by hand."""
+    backward(model, iteration, 9, rank, case)
+    if iteration % 3 == 1:
+        optimizer.synchronize()
+    if iteration % 3 < 2:
+        optimizer.zero_grad()
+    else:
+        for parameter in model.parameters():
+            parameter.grad = None
 
 
 def save(case: Case, name: str, options: Options, rank: int, optimizer: Any) -> Path:

@@ -2,8 +2,9 @@
 
 Each rank listens on a port of the address at which the others reach it, and publishes both in the
 store. Higher ranks connect to lower ones. Both sides of a connection prove to each other that they
-know a key that rank 0 has put into the store. So a process that can reach a port, but not the
-store, cannot join:
+know a key. Its parts are one that rank 0 has put into the store, new for each rendezvous, and one
+that the launcher has given to all ranks, if there is one. So a process that can reach a port, but
+not the store, cannot join; and with a launcher, nor can one that reads the store:
 
     connects   hello: mark, own rank, the other's rank, a nonce
     listens    a nonce, proof(key, "listens", hello, both nonces)
@@ -47,16 +48,25 @@ _NOBODY_S = 20.0
 
 
 def connect(
-    meeting: Meeting, rank: int, size: int, *, address: str, frame_bytes: int = 1 << 18
+    meeting: Meeting,
+    rank: int,
+    size: int,
+    *,
+    address: str,
+    secret: str = "",
+    frame_bytes: int = 1 << 18,
 ) -> Mesh:
     """Connect ``rank`` to all others by ``connected_sockets``, and make a mesh of the sockets.
 
     ``frame_bytes``: the size of a frame. More urgent data may overtake after each frame.
     """
-    return Mesh(rank, connected_sockets(meeting, rank, size, address=address), frame_bytes)
+    sockets = connected_sockets(meeting, rank, size, address=address, secret=secret)
+    return Mesh(rank, sockets, frame_bytes)
 
 
-def connected_sockets(meeting: Meeting, rank: int, size: int, *, address: str) -> list[int]:
+def connected_sockets(
+    meeting: Meeting, rank: int, size: int, *, address: str, secret: str = ""
+) -> list[int]:
     """Connect ``rank`` to all others. All ranks of the job must call this at about the same time.
 
     Returns the descriptors of the sockets, by rank; -1 in this rank's own place. A mesh takes
@@ -67,6 +77,7 @@ def connected_sockets(meeting: Meeting, rank: int, size: int, *, address: str) -
         rank: this rank, 0 to ``size - 1``.
         size: the number of ranks.
         address: the address at which the others reach this rank (``address.py``).
+        secret: what all ranks know and the store does not; "": nothing.
 
     Raises:
         JobFailed: a rank did not arrive in time, has failed, or cannot be reached.
@@ -80,7 +91,7 @@ def connected_sockets(meeting: Meeting, rank: int, size: int, *, address: str) -
         meeting.say(str(rank), f"{host} {port}")
         if rank == 0:
             meeting.say("key", secrets.token_hex(_KEY_BYTES))
-        key = meeting.hear("key", 0)
+        key = hmac.digest(secret.encode(), meeting.hear("key", 0), hashlib.sha256)
         for lower in range(rank):
             place = _place(meeting.hear(str(lower), lower), lower)
             peers[lower] = _join(place, key, rank, lower, meeting)

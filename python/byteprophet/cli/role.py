@@ -105,6 +105,7 @@ def _tethered(job: JobFile, told: Told) -> Iterator[JobFile]:
     run_directory = job.spec.run_directory.absolute()
     if told.is_scratch:
         _make_private(run_directory)
+    job = replace(job, mesh_key=told.mesh_key)
     keys = run_directory / "keys"
     if told.keys:
         keep_key_texts(keys, told.keys)

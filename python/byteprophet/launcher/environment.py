@@ -12,6 +12,7 @@ _OWNED = frozenset(
     {
         "BYTEPROPHET_CONTROLLER",
         "BYTEPROPHET_CONTROLLER_KEYS",
+        "BYTEPROPHET_MESH_KEY",
         "BYTEPROPHET_RESTART",
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
@@ -87,6 +88,7 @@ class JobFacts:
     step_updates: str = ""  # updates that rank 0 of a paced job announces (network.steps)
     restart: int = 0  # how many times the job was started again
     max_restarts: int = 0
+    mesh_key: str = ""  # which only ranks of torch.distributed know; "": none
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:

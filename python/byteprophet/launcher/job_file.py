@@ -93,12 +93,14 @@ class JobFile:
         root: where the scheduler role listens, or rank 0 of a job without servers.
         controller: where the job's controller listens; None: there is none.
         controller_keys: the directory with its keys, on every host of a worker.
+        mesh_key: a secret of the job's ranks, which is in no file; "": there is none.
     """
 
     spec: JobSpec
     root: Address
     controller: Address | None
     controller_keys: str
+    mesh_key: str = ""
 
 
 def read_job_file(path: Path) -> JobFile:

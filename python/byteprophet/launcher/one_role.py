@@ -85,7 +85,9 @@ def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> 
     names = tuple(name for name in resolved.names if (name.kind, name.index) == (wanted, index))
     if not names:
         raise UserError(f"{kind} {index}: the job has {_counts(resolved.names)}")
-    return replace(resolved, names=names, controller_keys=job.controller_keys)
+    return replace(
+        resolved, names=names, controller_keys=job.controller_keys, mesh_key=job.mesh_key
+    )
 
 
 def _restarted(spec: JobSpec) -> JobSpec:

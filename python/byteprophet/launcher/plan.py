@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from byteprophet import schedulers
@@ -47,7 +48,7 @@ class ResolvedJob:
 
     Without namespaces, all roles in ``names`` have ``address``. ``root`` is the address of the
     scheduler role, or of rank 0 in a job without servers. ``controller_keys``: a directory; "": new
-    keys are made.
+    keys are made. ``mesh_key``: a secret of the job's ranks, the same on all hosts; "": none.
     """
 
     spec: JobSpec
@@ -63,6 +64,7 @@ class ResolvedJob:
     forks: bool  # workers and the controller are forked if that is equivalent to a start
     root: str
     controller_keys: str = ""
+    mesh_key: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -128,7 +130,13 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         ranks_port = _NAMESPACE_RANKS_PORT if spec.namespaces else port
         while ranks_port in (port, controller_port):
             ranks_port = root_port(None, address)
-    return _resolved(spec, environment, address, address, port, controller_port, ranks_port)
+    resolved = _resolved(spec, environment, address, address, port, controller_port, ranks_port)
+    return replace(resolved, mesh_key=new_mesh_key())
+
+
+def new_mesh_key() -> str:
+    """A key for ``JobFacts.mesh_key`` that nobody can guess."""
+    return secrets.token_hex(32)
 
 
 def resolve_on_hosts(
@@ -240,6 +248,7 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         ),
         restart=spec.restart,
         max_restarts=spec.max_restarts,
+        mesh_key=job.mesh_key,
     )
     interface = (spec.interface or LOOPBACK_INTERFACE) if hosts is None else INTERFACE
     host_of = {} if hosts is None else {host.name: host for host in hosts}

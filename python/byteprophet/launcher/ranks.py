@@ -39,6 +39,8 @@ def with_rank(
 ) -> dict[str, str]:
     """``base`` with the variables of torch.distributed; rank 0 listens on ``port``."""
     others = {n: v for n, v in base.items() if not n.startswith(_OF_TORCHRUN)}
+    if facts.mesh_key:
+        others["BYTEPROPHET_MESH_KEY"] = facts.mesh_key
     return {
         **_DEFAULTS,
         **others,

@@ -1,6 +1,6 @@
 """The connection of a role with a launcher on another host: the role's standard input.
 
-    one line of JSON   what the role is told (``Told``): the job file, and keys of the controller
+    one line of JSON   what the role is told (``Told``): the job file, and keys of the job
     empty lines        one per second: the launcher is alive
     "usr1", "usr2"     the launcher has got this signal, which is for the training script
     "end"              the launcher asks for the end of the role
@@ -50,12 +50,14 @@ class Told:
     Attributes:
         job: the text of a job file.
         keys: the controller's key files, by name; none if the job or the role has no use for them.
+        mesh_key: a secret of the job's ranks; "": there is none.
         is_scratch: the run directory exists for this role alone, and the launcher fetches it. If
             the launcher is gone, the role removes it.
     """
 
     job: str
     keys: Mapping[str, str] = field(default_factory=dict)
+    mesh_key: str = ""
     is_scratch: bool = False
 
     def to_line(self) -> bytes:
@@ -91,7 +93,7 @@ def _parse(line: bytes) -> Told:
         fields = parse_json(line)
     except ValueError as error:
         raise UserError(f"--job -: a launcher sends JSON first, this is not: {error}") from None
-    kinds = {"job": str, "keys": dict, "is_scratch": bool}
+    kinds = {"job": str, "keys": dict, "mesh_key": str, "is_scratch": bool}
     if not isinstance(fields, dict) or {n: type(v) for n, v in fields.items()} != kinds:
         raise UserError(f"--job -: a launcher sends {', '.join(kinds)}; its version differs")
     if not all(isinstance(text, str) for text in fields["keys"].values()):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from byteprophet.errors import UserError
+from byteprophet.job.other_model import refuse_second
 from byteprophet.job.owners import parse_weights
 from byteprophet.job.staleness import NO_DELAYS, steps_by_name
 from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, MIXED
@@ -98,13 +99,15 @@ def distribute(
     sparse: Container[Tensor] = (),
     staleness: Mapping[str, int] = NO_DELAYS,
     local_steps: int = 0,
+    given: Used | None = None,
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``.
 
     ``rules`` decide which gradients are sent (``front/backward_rules.py``). ``sparse`` has the
     parameters whose gradients are sparse.
     ``staleness`` has the delays of averages, in steps, by parameter. After every ``local_steps``
-    steps, parameters are averaged; 0: gradients are.
+    steps, parameters are averaged; 0: gradients are. ``given``: the strategy in the file
+    ``settings.strategy``, if it has one.
     """
     base = type(optimizer)
     if issubclass(base, Distributed):
@@ -120,6 +123,9 @@ def distribute(
     free = functools.partial(stopping.free_dropped, synchroniser, settings.timeout_s)
     taken = synchroniser.names
     named = name_parameters(parameters, named_parameters, model, taken, free=free)
+    if given is not None:
+        expected = {each.name for each in given.model.parameters}
+        refuse_second(settings.strategy, expected, [name for name, _ in named])
     if synchroniser.size > 1:
         _refuse_others(optimizer, named, model)
     for other in live_fronts():
@@ -408,6 +414,7 @@ def synchronised(
         sparse=sparse,
         staleness=steps_by_name(changes.staleness),
         local_steps=changes.local_sgd,
+        given=given,
     )
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from byteprophet.errors import UserError
 from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.tensors import module_calls
@@ -687,3 +688,28 @@ def test_one_iteration_mark_per_iteration(network: Any, attach: Attach) -> None:
         ours.step()
     ours.finish()
     assert network.iterations == 3
+
+
+def test_a_removed_group_is_named(network: Any, attach: Attach) -> None:
+    model, _ = pair()
+    groups = [{"params": model.embed.parameters()}, {"params": model.twice.parameters()}]
+    ours = attach(torch.optim.SGD(groups, lr=0.1), network, named=model.named_parameters())
+    settle(model, ours)
+    del ours.param_groups[1]
+    loss_of(model, 1).backward()
+    with pytest.raises(RuntimeError, match=r"'twice.bias' was removed .* requires_grad_\(False\)"):
+        ours.step()
+
+
+def test_gradients_of_another_type_are_named(make_network: MakeNetwork, attach: Attach) -> None:
+    layer = nn.Linear(2, 1)
+    layer.weight.grad_dtype = torch.float64
+    ours = attach(
+        torch.optim.SGD(layer.parameters(), lr=0.1),
+        make_network(size=2),
+        named=layer.named_parameters(),
+    )
+    says = "parameter 'weight' is of torch.float32, and its gradient of torch.float64"
+    with pytest.raises(UserError, match=says):
+        layer(torch.ones(1, 2)).sum().backward()
+    del ours

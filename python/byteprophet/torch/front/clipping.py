@@ -63,6 +63,9 @@ def by_norm(
         total: Tensor = clip(rows, max_norm, norm_type, error_if_nonfinite, foreach)
         return total
     with front.averages(parameters) as averages:
+        if not averages:  # no rank has gradients
+            none: Tensor = clip(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+            return none
         shards = [_part(gradient, shard) for gradient, shard in averages if shard is not None]
         whole = [values_of(gradient) for gradient, shard in averages if shard is None]
         mine = _as_integer(_norm(shards, order))

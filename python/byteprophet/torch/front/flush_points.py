@@ -61,7 +61,7 @@ def average_gradients(parameters: Iterable[Tensor], function: Callable[..., Any]
     """
     parameters = list(parameters)
     for front in live_fronts():
-        if front.expected and front.manages(parameters):
+        if front.manages(parameters) and front.expected:
             front.synchronize(called(function))
 
 
@@ -72,9 +72,9 @@ def refuse_strangers(parameters: Sequence[Tensor], function: Callable[..., Any])
     """
     fronts = live_fronts()
     if not any(
-        front.sends_missing and front.synchroniser.size > 1 and front.manages(parameters)
+        front.sends_missing and front.synchroniser.size > 1 and front.expected
         for front in fronts
-        if front.expected
+        if front.manages(parameters)
     ):
         return
     for parameter in parameters:

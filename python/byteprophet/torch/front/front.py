@@ -27,7 +27,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front import other_synchronisers, sharded_state
 from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.beginning import Beginning, have_gradients
 from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.interruptions import Interruptions
@@ -119,6 +120,7 @@ class Front:
             self.gradients.accumulation.held = True
         self._order = ForwardOrder(self.gradients.slots)
         self._agreement = OrderAgreement(self.gradients.slots, self._order, synchroniser)
+        self._beginning = Beginning(self.gradients.slots, synchroniser)
         self._others: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # other synchronisers
         front = weakref.ref(self)
 
@@ -138,6 +140,7 @@ class Front:
         self.gradients.manage(named_parameters)
         if self.gradients.slots:
             self._agreement.declare()
+            self._beginning.declare()
             if self._between_steps is not None:
                 self._between_steps.declare()
             self.synchroniser.declare_buffers()
@@ -179,10 +182,16 @@ class Front:
         self._steps += 1
         self._order.settle()
         groups = self._groups(optimizer)
-        slots = [slot for slot in self.gradients.participants() if slot in groups]
+        participants = self.gradients.participants()
+        _refuse_removed(slot for slot in participants if slot not in groups)
+        slots = [slot for slot in participants if slot in groups]
         self.gradients.delays.check(slots)
         if not send:
             self._kept.merge_unsent(slots)
+        elif not self._has_begun(slots):
+            self._kept.used()
+            unhooked_step(self._base)(optimizer)
+            return
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
         send = send and self.sends_missing
         if barrier and not self.synchroniser.shards:
@@ -194,6 +203,20 @@ class Front:
         if barrier:
             self.finish()
         self._end_step(slots)
+
+    def _has_begun(self, slots: Sequence[Slot]) -> bool:
+        """Whether any rank has had gradients (``beginning.py``). Sends those of ``slots`` before.
+
+        Delayed averages of zeros count, as steps of their delays do.
+        """
+        if self._beginning.is_over or not self.sends_missing or not slots or self.delays:
+            return True
+        mine = have_gradients(slots)
+        self.gradients.submit_all(slots)
+        if self._beginning.has_begun(mine, self._settings.timeout_s):
+            return True
+        self.gradients.take_back(slots)
+        return False
 
     def _end_step(self, slots: Sequence[Slot]) -> None:
         self.gradients.end_iteration(slots)
@@ -212,7 +235,10 @@ class Front:
         if self._kept.keeps or self._local:
             return
         self.finish()
-        self.gradients.collect(self.gradients.participants(), call=call)
+        self.gradients.respect_cleared()
+        slots = self.gradients.participants()
+        if self._has_begun(slots):
+            self.gradients.collect(slots, call=call)
 
     def shards_all(self, parameters: Sequence[Tensor]) -> bool:
         """Whether this optimizer manages all ``parameters`` and their gradients may be shards.
@@ -221,13 +247,16 @@ class Front:
         """
         ours = self.gradients.slots.keys()
         counting = {id(p) for p in parameters if p.requires_grad or p.grad is not None}
-        return self.synchroniser.shards and self.expected and bool(counting) and counting <= ours
+        return self.synchroniser.shards and bool(counting) and counting <= ours and self.expected
 
     def averages(
         self, parameters: Iterable[Tensor]
     ) -> AbstractContextManager[list[tuple[Tensor, slice | None]]]:
         """See ``Gradients``."""
         self.finish()
+        self.gradients.respect_cleared()
+        if not self._has_begun(self.gradients.participants()):
+            return nullcontext([])
         return self.gradients.averages(parameters)
 
     @property
@@ -296,6 +325,7 @@ class Front:
     def agree_again(self) -> None:
         """Agree on rank 0's order again at the next step, because the ranks may have changed."""
         self._agreement.reached = False
+        self._beginning.is_over = False
         self._kept.restart()
         self.synchroniser.resumed()
         if self._between_steps is not None:
@@ -459,7 +489,19 @@ class Front:
         self.finish()
         if not self.synchroniser.shards:
             return
+        sharded_state.refuse_rearranged(optimizer, self.gradients)
         narrowed = self.synchroniser.layout_version, len(self.gradients.slots)
         if narrowed != self._narrowed:
             sharded_state.narrow(optimizer, self.gradients)
         self._narrowed = narrowed
+
+
+def _refuse_removed(slots: Iterable[Slot]) -> None:
+    """Raise ``RuntimeError`` if gradients of ``slots``, which are in no group, are exchanged."""
+    for slot in slots:
+        if slot.parameter.requires_grad and slot.is_sent:
+            raise RuntimeError(
+                f"byteprophet: parameter '{slot.name}' was removed from the optimizer's groups, "
+                "and its gradients are still averaged: keep its group and freeze it by "
+                "requires_grad_(False), or make a new optimizer of the groups that stay"
+            )

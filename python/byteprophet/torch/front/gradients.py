@@ -36,6 +36,7 @@ from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync.completion import SYNCHRONIZE, Call
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors.sparse import values_of
 
 UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no step() used
 
@@ -173,11 +174,33 @@ class Gradients:
         decides is what the script does on all ranks: it has cleared or replaced gradients. If it
         never does that, the gradients of this rank decide.
         """
-        return (self._sends_missing and (self._expected or self._any_replaced())) or self.unclaimed
+        if self._sends_missing and (self._expected or self._any_replaced()):
+            return True
+        return self.unclaimed or (self._sends_missing and self._are_cleared())
 
     def _any_replaced(self) -> bool:
         slots = self.slots.values()
         return any(slot.parameter.requires_grad and slot.is_replaced for slot in slots)
+
+    def _are_cleared(self) -> bool:
+        """Whether the script has set all gradients to None or zeroed them, after their updates.
+
+        The smallest one is looked at first, because it nearly always decides.
+        """
+        slots = sorted(self.participants(), key=lambda slot: slot.parameter.numel())
+        self._updater.wait_updated(slots)
+        return all(_is_cleared(slot) for slot in slots)
+
+    def respect_cleared(self) -> None:
+        """If the script has cleared all gradients that no ``step()`` has used, begin anew.
+
+        After a step that was skipped, other ranks may have a backward pass, which would note it
+        (``begin_backward``), and this one none.
+        """
+        slots = self.slots.values()
+        stale = [slot for slot in slots if slot.unclaimed or (slot.averaged and not slot.submitted)]
+        if stale and self._sends_missing and self._are_cleared():
+            self._forget_all(stale)
 
     def participants(self) -> list[Slot]:
         """See ``Accumulation``."""
@@ -190,6 +213,17 @@ class Gradients:
     def submit_missing(self, slots: Iterable[Slot]) -> None:
         """See ``Averages``."""
         self._averages.submit_missing(slots)
+
+    def submit_all(self, slots: Iterable[Slot]) -> None:
+        """See ``Averages``."""
+        self._averages.submit_all(slots)
+
+    def take_back(self, slots: Iterable[Slot]) -> None:
+        """Wait for the zeros that were sent for ``slots``, and leave them without a gradient."""
+        for slot in slots:
+            self._forget(slot)
+            slot.parameter.grad = slot.known = slot.merged = None
+        self._sender.end_iteration()
 
     def submit_parameter(self, slot: Slot) -> Transfer:
         """See ``Sender``."""
@@ -243,18 +277,14 @@ class Gradients:
         delayed ones, nobody may (``delays.py``). A gradient that was submitted, and that the script
         has cleared since, is waited for and dropped, as ``zero`` does.
         """
-        cleared = [slot for slot in self.slots.values() if slot.unclaimed and slot.is_replaced]
-        self.delays.check_cleared(cleared)
-        unsent = [slot for slot in self.participants() if not slot.is_sent] if cleared else []
-        if unsent:
-            raise RuntimeError(
-                f"byteprophet: gradients were cleared by hand before that of '{unsent[0].name}' "
-                "was sent, so ranks may have sent different ones: clear them by zero_grad()"
-            )
-        for slot in cleared:
-            self._forget(slot)
+        self._forget_all(
+            [slot for slot in self.slots.values() if slot.unclaimed and slot.is_replaced]
+        )
         for slot in self.slots.values():
+            if slot.averaged and slot.is_replaced:
+                self._forget_error(slot)
             slot.averaged = slot.averaged and slot.submitted
+        self._expected = True
 
     def zero(
         self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
@@ -270,16 +300,19 @@ class Gradients:
         self._send_held_back(slots)
         self._expected = self._expected or bool(slots)
         for slot in slots:
-            self.unsharding.drop(slot)
             slot.merged = None
             transfer = slot.transfer
-            if slot.update_outstanding:
-                # If the transfer is gone by now, the update is over, and `zero` may clear it.
-                if transfer is not None and slot.parameter.grad is transfer.gradient:
-                    slot.parameter.grad = None
-                    fresh.append(slot)
-                continue
-            self._forget(slot)
+            is_outstanding = slot.update_outstanding
+            # If the transfer is gone by now, the update is over, and `zero` may clear it.
+            sent = None if transfer is None else transfer.gradient
+            if is_outstanding and sent is not None and slot.parameter.grad is sent:
+                slot.parameter.grad = None
+                fresh.append(slot)
+            if set_to_none or slot.parameter.grad is None:
+                self.unsharding.leave(slot)
+            self.unsharding.drop(slot)
+            if not is_outstanding:
+                self._forget(slot, is_left=set_to_none)
         if set_to_none:
             with pending.values():  # this reads no values of gradients
                 zero()
@@ -309,14 +342,39 @@ class Gradients:
             for transfer in self._travelling(slot):
                 transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
 
-    def _forget(self, slot: Slot) -> None:
-        """Wait for a submitted gradient that no ``step()`` will use, and begin anew."""
+    def _forget_all(self, cleared: Sequence[Slot]) -> None:
+        """Wait for the gradients that the script has cleared by hand, and drop them."""
+        self.delays.check_cleared(cleared)
+        unsent = [slot for slot in self.participants() if not slot.is_sent]
+        if unsent and any(slot.unclaimed for slot in cleared):
+            raise RuntimeError(
+                f"byteprophet: gradients were cleared by hand before that of '{unsent[0].name}' "
+                "was sent, so ranks may have sent different ones: clear them by zero_grad()"
+            )
+        for slot in cleared:
+            self._forget(slot)
+
+    def _forget(self, slot: Slot, *, is_left: bool = True) -> None:
+        """Wait for a submitted gradient that no ``step()`` will use, and begin anew.
+
+        ``is_left``: the script may go on reading it, by another reference.
+        """
         if slot.transfer is not None:
             self._updater.wait_arrived([slot])
             pending.unmark(slot.transfer.gradient)
-            slot.transfer = None
+            if is_left and slot.transfer.shard is not None:
+                self.unsharding.leave_shard(slot, slot.transfer.gradient)
+        if slot.transfer is not None or slot.averaged:
+            self._forget_error(slot)
+        slot.transfer = None
         slot.averaged = False
         self.accumulation.restart(slot)
+
+    def _forget_error(self, slot: Slot) -> None:
+        """Forget what was not sent of a gradient that no ``step()`` will use."""
+        compression = self._synchroniser.compression
+        if compression is not None:
+            compression.forget(slot.name)
 
     def _send_held_back(self, slots: Iterable[Slot]) -> None:
         """Send all gradients if some submitted one of ``slots`` waits for others to be sent."""
@@ -338,3 +396,12 @@ class Gradients:
                     "average: use sync='allreduce', 'dear' or 'dear-planned', or a layer with "
                     "sparse=False"
                 )
+
+
+def _is_cleared(slot: Slot) -> bool:
+    """Whether the gradient of ``slot`` is None or zero. One in flight or partial is as sent."""
+    gradient = slot.parameter.grad
+    if gradient is None:
+        return True
+    sent = slot.partial if slot.transfer is None else slot.transfer.gradient
+    return gradient is not sent and not values_of(gradient).any()

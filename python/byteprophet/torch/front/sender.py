@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byteprophet.errors import UserError
 from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.front import other_synchronisers
@@ -74,7 +75,7 @@ class Sender:
             other_synchronisers.refuse_parameter(slot.name, slot.parameter)
         slot.sent = True
         transfer = self._transfer(slot, self._sendable(slot))
-        self._unsharding.drop(slot)  # last, because reading a partial gradient above unshards it
+        self._unsharding.leave(slot)  # last, because reading a partial gradient above unshards it
         self._send(transfer)
         return transfer
 
@@ -130,6 +131,13 @@ class Sender:
         if gradient is None:
             gradient = slot.parameter.grad = slot.no_gradient()
         refuse_unusable(slot, gradient, allows_graphs=self._allows_graphs)
+        parameter_type = slot.parameter.dtype
+        if gradient.dtype != parameter_type and self._synchroniser.size > 1:
+            raise UserError(
+                f"parameter '{slot.name}' is of {parameter_type}, and its gradient of "
+                f"{gradient.dtype}: only gradients of the parameter's own type are averaged: "
+                "do not set grad_dtype"
+            )
         if gradient.is_conj() or gradient.is_neg():  # its memory does not hold its values
             gradient = slot.parameter.grad = gradient.resolve_conj().resolve_neg()
         self._kept.merge(slot, gradient)

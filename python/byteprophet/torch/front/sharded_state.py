@@ -62,6 +62,21 @@ def whole(optimizer: Optimizer, gradients: Gradients, call: Call = STATE_DICT) -
         optimizer.state = shared
 
 
+def refuse_rearranged(optimizer: Optimizer, gradients: Gradients) -> None:
+    """Raise ``UserError`` if a parameter whose state is sharded has other strides than before."""
+    for slot in gradients.slots.values():
+        strides = slot.parameter.stride()
+        known, slot.strides = slot.strides, strides
+        changed = known not in (None, strides) and gradients.shard(slot) is not None
+        if changed and optimizer.state.get(slot.parameter):
+            slot.strides = known
+            raise UserError(
+                f"parameter '{slot.name}' has another memory format than in the step before, and "
+                "ranks keep shards of its state in memory order: change the format before the "
+                "first step, or use sync='allreduce'"
+            )
+
+
 def narrow(optimizer: Optimizer, gradients: Gradients) -> None:
     """Reduce a whole state to this rank's shards."""
     for _, state, slot, shard in _entries(optimizer, gradients):

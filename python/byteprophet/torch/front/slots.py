@@ -83,6 +83,7 @@ class Slot:
             shard only. The training thread clears it when the gradient is cleared or unsharded.
         kept: the sum of the gradients of steps that have updated nothing (``kept.py``).
         merged: the gradient to which ``kept`` was added, until ``step()`` has used it.
+        strides: those of the parameter when this rank's shard of its state was updated last.
         updated: set unless an update is outstanding. Each update has a flag of its own.
         gradient_text: the name of the gradient in messages.
         parameter_text: the name of the parameter in messages.
@@ -106,6 +107,7 @@ class Slot:
     partial: Tensor | None = None
     kept: Tensor | None = None
     merged: Tensor | None = None
+    strides: tuple[int, ...] | None = None
     updated: Flag = field(default_factory=Flag)
     hooks: list[RemovableHandle] = field(default_factory=list)
     gradient_text: str = field(init=False)

@@ -3,13 +3,15 @@
 A gradient that ``step()`` has used stays *partial* until it is cleared: it holds the average in
 this rank's shard only. Any access unshards it first, whether by the script or by a backward pass
 that adds to it. Every rank must then do the same, because the others have the remaining shards.
+If the script has kept a reference to a gradient that it has cleared, any access unshards that one.
 
 Threads: the training thread; ``take`` also runs in autograd's, while the training thread waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
@@ -82,10 +84,41 @@ class Unsharding:
             TOUCHED,
         )
         for each in slots:
-            self.drop(each)
+            if each.parameter.grad is each.partial:
+                self.drop(each)
+            else:
+                self.leave(each)
+
+    def leave(self, slot: Slot) -> None:
+        """Leave the partial gradient of ``slot``, which was cleared, to who else has it."""
+        if slot.partial is not None:
+            partial, slot.partial = slot.partial, None
+            self.leave_shard(slot, partial)
+
+    def leave_shard(self, slot: Slot, gradient: Tensor) -> None:
+        """Leave a former gradient of ``slot``, of which this rank has a shard, to who has it."""
+        pending.unmark(gradient)
+        pending.mark_weakly(gradient, slot.gradient_text, self._later(slot))
+
+    def _later(self, slot: Slot) -> Callable[[Tensor], None]:
+        """What unshards a former gradient of ``slot``. It keeps nothing alive."""
+        bound, held, text = weakref.ref(self), weakref.ref(slot), slot.gradient_text
+
+        def unshard(gradient: Tensor) -> None:
+            alive, its_slot = bound(), held()
+            if alive is None or its_slot is None:
+                raise RuntimeError(
+                    f"byteprophet: {text} is read after its optimizer is gone, and this rank has "
+                    "only a shard of it: read it before, on all ranks"
+                )
+            alive._updater.wait_updated([its_slot])
+            alive.unshard([(its_slot, gradient)], TOUCHED)
+            pending.unmark(gradient)
+
+        return unshard
 
     def drop(self, slot: Slot) -> None:
-        """Stop tracking the partial gradient of ``slot``, which is cleared or whole."""
+        """Stop tracking the partial gradient of ``slot``, which is zeroed or whole."""
         if slot.partial is not None:
             pending.unmark(slot.partial)
             slot.partial = None

@@ -155,6 +155,7 @@ class _Average:
 
     def _begun(self) -> Steps:
         kept, state = self._kept, self._all.state
+        kept.remember()
         values = self._gradient.flatten().clone()
         if kept.error is not None:
             values += kept.error

@@ -4,6 +4,9 @@ With error feedback, a rank keeps what it has not sent of its gradient, and adds
 its *error*. Errors differ between ranks; all else is the same on all of them. It is saved with the
 optimizer's state (``front/saved_compression.py``).
 
+A gradient that the script drops before ``step()`` has used it leaves no error, and counts as none:
+what there was before it is kept until the next one has been averaged.
+
 If the number of ranks changes, every rank gets the mean of all errors. Only the mean of the ranks'
 errors matters for what all of them will have sent in the end, and this keeps it.
 
@@ -15,7 +18,7 @@ it while no gradient of the optimizer is in flight. Events between them order bo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -38,6 +41,7 @@ class Kept:
         steps: how many gradients were averaged.
         error: what this rank has not sent, flat; None: nothing, or no error feedback.
         common: what the compressor keeps itself (``Turn.common``).
+        before: the same without the gradient that was averaged last.
     """
 
     compressor: Compressor
@@ -45,6 +49,11 @@ class Kept:
     steps: int = 0
     error: Tensor | None = None
     common: dict[str, Tensor] = field(default_factory=dict)
+    before: Kept | None = None
+
+    def remember(self) -> None:
+        """Remember all this as it is before another gradient. Tensors are replaced, not changed."""
+        self.before = replace(self, common=dict(self.common), before=None)
 
 
 class CompressionState:
@@ -63,6 +72,15 @@ class CompressionState:
         if kept.error is None:
             return torch.zeros(kept.shape)
         return kept.error.clone().view(kept.shape)
+
+    def forget(self, name: str) -> None:
+        """Go back to before the last gradient of a parameter. All ranks must do so.
+
+        Does nothing if this was done, or if the parameter's gradients are not compressed.
+        """
+        kept = self.of.get(name)
+        if kept is not None and kept.before is not None:
+            self.of[name] = kept.before
 
     def all_errors(self, call: Call) -> Mapping[str, tuple[Tensor, Completion]]:
         """Begin to gather all ranks' errors: (ranks, *shape) by name, there once it is complete.

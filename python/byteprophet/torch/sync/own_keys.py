@@ -20,7 +20,7 @@ from byteps.torch import c_lib
 from torch import Tensor
 
 from byteprophet.errors import UserError, warn
-from byteprophet.job.other_model import other_model, other_size
+from byteprophet.job.other_model import other_model, other_size, refuse_second
 from byteprophet.job.strategy import Keys
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY_MODEL
@@ -62,6 +62,9 @@ class OwnKeys:
         A buffer of several gradients is known by the first of them until it is adopted.
         """
         parameters = {name for name, _ in named}
+        if self._known is not None:
+            expected = {each.name for each in self._known.model.parameters}
+            refuse_second(self._path, expected, parameters)
         for tensor in self._keys:
             if tensor not in parameters and tensor.rpartition(" and ")[0] not in parameters:
                 raise other_model(self._path, f"this optimizer has no parameter {tensor!r}")

@@ -20,6 +20,7 @@ from byteprophet.torch.sync import failures, leaving
 from byteprophet.torch.sync.exchange import Exchange
 
 TRANSPORT_VARIABLE = "BYTEPROPHET_TRANSPORT"
+MESH_KEY = "BYTEPROPHET_MESH_KEY"  # by which a launcher gives all ranks a secret
 SOCKETS, COLLECTIVES = "sockets", "collectives"
 _made: list[tuple[Store, Exchange]] = []  # one exchange per device type, with its group's store
 _NONCE_BYTES = 16
@@ -87,7 +88,8 @@ def _connected(default: Store, device_type: str, timeout_s: float) -> Exchange:
     meeting = Meeting(store, "mesh", timeout_s)
     with meeting.failure_is_said():
         own = _own_address(default, meeting, rank, size)
-        sockets = connected_sockets(meeting, rank, size, address=own)
+        secret = os.environ.get(MESH_KEY, "")
+        sockets = connected_sockets(meeting, rank, size, address=own, secret=secret)
         mesh = Mesh(rank, sockets)
     return MeshExchange(mesh, rank, size, store, Pace(sockets))
 

@@ -17,6 +17,7 @@ within ``values()``.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -55,6 +56,7 @@ class Mark(NamedTuple):
 
 
 marks: dict[int, Mark] = {}  # by id of the tensor
+_weak: dict[int, tuple[weakref.ref[Tensor], str, Callable[[Tensor], None]]] = {}
 # Functions called before each wait with the name of the tensor. reads.py adds one.
 on_wait: list[Callable[[str], None]] = []
 
@@ -67,11 +69,23 @@ def values() -> AbstractContextManager[None]:
 @stays_eager
 def wait_for(tensor: object) -> None:
     """Wait until ``tensor`` is not in flight."""
-    mark = marks.get(id(tensor)) if isinstance(tensor, _Pending) else None
+    if not isinstance(tensor, _Pending):
+        return
+    mark = marks.get(id(tensor))
     if mark is not None:
-        for listener in on_wait:
-            listener(mark.what)
+        _tell(mark.what)
         mark.wait()
+    weak = _weak.get(id(tensor))
+    if weak is not None:
+        held, what, wait = weak
+        _tell(what)
+        if (alive := held()) is not None:
+            wait(alive)
+
+
+def _tell(what: str) -> None:
+    for listener in on_wait:
+        listener(what)
 
 
 class _Pending:
@@ -125,9 +139,24 @@ def mark(tensor: Tensor, what: str, wait: Callable[[], None]) -> None:
         tensor.__class__ = pending
 
 
+def mark_weakly(tensor: Tensor, what: str, wait: Callable[[Tensor], None]) -> None:
+    """As ``mark``, but for a tensor that only the script may still have. ``wait`` receives it."""
+    key = id(tensor)
+    _weak[key] = weakref.ref(tensor, lambda _: _weak.pop(key, None)), what, wait
+    pending = _PENDING.get(type(tensor))
+    if pending is not None:
+        tensor.__class__ = pending
+
+
+def forget_weak() -> None:
+    """Forget all marks of ``mark_weakly``."""
+    _weak.clear()
+
+
 def unmark(tensor: Tensor) -> None:
     """Restore the class of ``tensor`` and forget its mark."""
     own = _OWN.get(type(tensor))
     if own is not None:
         tensor.__class__ = own
     marks.pop(id(tensor), None)
+    _weak.pop(id(tensor), None)
