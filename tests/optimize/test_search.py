@@ -48,7 +48,7 @@ def test_every_move_keeps_every_gradient_once(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_search_is_never_above_its_start_nor_below_the_bound(seed: int) -> None:
-    job = random_job(seed, 14, ranks=3)
+    job = random_job(seed, 8, ranks=3)
     found = search(job, PASSES, budget_s=LONG_S, seed=1)
     assert found.start.job is job
     assert found.best.iteration_ns <= found.start.iteration_ns

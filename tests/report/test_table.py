@@ -32,3 +32,11 @@ def test_dear_is_measured_by_its_paper() -> None:
     assert str(bench_table([RESULT, dear]).caption) == (
         "dear, 1gbit: 0.900 of the largest speedup by Eq. 6 of its paper, 1.75 over one worker"
     )
+
+
+def test_strategies_of_one_file_name_are_told_apart() -> None:
+    paths = ("a/x.json", "b/x.json", "b/y.json", "b/y.new", "dear.json")
+    rows = [{**RESULT, "strategy": path} for path in paths]
+    table = bench_table([*rows, {**RESULT, "runtime": "dear"}])
+    names = list(table.columns[1].cells)
+    assert names == ["a/x", "b/x", "y.json", "y.new", "dear.json", "dear"]

@@ -18,6 +18,7 @@ from byteprophet.remote.preflight.findings import SHM_BYTES, Finding
 
 _IMPORT_TIMEOUT_S = 120.0
 _FOUND = "byteprophet doctor found:"
+_UNDER_A_POLICY = {"BYTEPS_SCHEDULER": "fifo"}
 _SHM = "/dev/shm"  # noqa: S108 - where BytePS puts it
 
 _PLUGIN_CODE = """
@@ -58,7 +59,11 @@ def check_up() -> list[Finding]:
 
 
 def _framework(name: str) -> list[Finding]:
-    """The framework, BytePS' extension for it, its device, and the plug-in for that."""
+    """The framework, BytePS' extension for it, its device, and the plug-in for that.
+
+    One process tries them all under a policy: importing a framework takes most of the time. What it
+    does not reach may be the plug-in's fault, so then the others are tried without it.
+    """
     again = "pip install . again"
     steps = [
         _Step(name, f"import {name}\nfound = {name}.__version__", _FRAMEWORKS[name]),
@@ -68,12 +73,17 @@ def _framework(name: str) -> list[Finding]:
             f"build it for the installed {name}: {again}",
         ),
     ]
-    if name == "torch":
-        todo = "unset BYTEPROPHET_DEVICE, or set it to host"
-        steps.append(_Step("device of byteps.torch", _DEVICE_CODE, todo))
     todo = f"build it for the installed byteps: {again}"
     plugin = _Step(f"plug-in for {name}", _PLUGIN_CODE.format(name), todo)
-    return [*_try(steps), *_try([plugin], {"BYTEPS_SCHEDULER": "fifo"})]
+    device = _Step(
+        "device of byteps.torch", _DEVICE_CODE, "unset BYTEPROPHET_DEVICE, or set it to host"
+    )
+    last = [device] if name == "torch" else []
+    found = _try([*steps, plugin, *last], _UNDER_A_POLICY)
+    if any(finding.name == plugin.name and finding.ok for finding in found):
+        *before, loaded = found[: len(steps) + 1]
+        return [*before, *found[len(steps) + 1 :], loaded]
+    return [*_try([*steps, *last]), *_try([plugin], _UNDER_A_POLICY)]
 
 
 def _python() -> Finding:

@@ -25,6 +25,7 @@ from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.times import iteration_times_ns
 from byteprophet.measure.run import Run
 from byteprophet.measure.settings import read_told
+from byteprophet.measure.tensors import check_servers
 from byteprophet.order_statistics import distinct
 from byteprophet.timeline.aligned import Aligned
 from byteprophet.timeline.aligned_summary import clock_warnings
@@ -112,6 +113,7 @@ def load_recorded(run: Run) -> Recorded:
     """Load a run for analysis; UserError in one line if nothing can be analysed."""
     config = run.config if run.has_config else {}
     try:
+        check_servers(run.events, config.get("servers", 0))
         found = recorded(run.events, run.aligned, config, run.fused)
         routed = read_routed(run.directory)
         notes = [*found.notes, *routed.notes, *_order_notes(run.directory)]

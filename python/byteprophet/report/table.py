@@ -13,14 +13,38 @@ from byteprophet.network import format_rate
 from byteprophet.report.console import lines_text
 
 
-def _name(result: Mapping[str, Any]) -> str:
-    """The strategy's file; or the scheduler, or the runtime that has none, and unequal owners."""
+def _name(result: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """The strategy's file; or the scheduler, or the runtime that has none, and unequal owners.
+
+    ``files``: the names of strategies' files, by path.
+    """
     if result.get("strategy"):
-        return Path(result["strategy"]).stem
+        return files[result["strategy"]]
     name: str = result["scheduler"] or result["runtime"]
     if result.get("owners"):
         name += f", owners {','.join(map(str, result['owners']))}"
     return f"{name} (tuned)" if result.get("tuned") else name
+
+
+def _file_names(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A name for each strategy's file: the shortest end of its path that no other result has."""
+    paths = list(dict.fromkeys(r["strategy"] for r in results if r.get("strategy")))
+    ends = {path: _ends(Path(path)) for path in paths}
+    names = {}
+    for path, own in ends.items():
+        others = {end for other in paths if other != path for end in ends[other]}
+        others |= {r["scheduler"] or r["runtime"] for r in results if not r.get("strategy")}
+        names[path] = next((end for end in own if end not in others), path)
+    return names
+
+
+def _ends(path: Path) -> list[str]:
+    """Ends of a path, the shortest first: without the name's suffix, then with it."""
+    return [
+        str(Path(*each.parts[-length:]))
+        for each in (path.with_suffix(""), path)
+        for length in range(1, len(each.parts) + 1)
+    ]
 
 
 def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
@@ -42,13 +66,14 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
     for name in ("worker cpu", "idle cpu"):
         table.add_column(name, justify="right")
     stock = {r["bandwidth_bps"]: r["samples_per_s"] for r in results if r["scheduler"] == "stock"}
+    files = _file_names(results)
     for result in results:
         iteration = result["iteration_ns"]
         base = stock.get(result["bandwidth_bps"])
         ratio = result["bound_ratio"]
         table.add_row(
             format_rate(result["bandwidth_bps"]),
-            _name(result),
+            _name(result, files),
             str(result["partition_bytes"] or ""),
             f"{iteration['median'] / 1e6:.1f}",
             f"{iteration['p10'] / 1e6:.0f}-{iteration['p90'] / 1e6:.0f}",
