@@ -20,6 +20,7 @@ from script import run_script
 from byteprophet.report.console import table_console
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.search import candidates, collect_rarely, evaluate
+from byteprophet.simulate.models.load import load_source
 
 _RUNS = 5
 _STRATEGIES = 1000
@@ -40,11 +41,12 @@ def main(arguments: Sequence[str]) -> None:
         table.add_column(name, justify="left" if name in ("model", "strategy") else "right")
     for model, line, gpus in _JOBS:
         job = Job(model, "dgx-a100", gpus, batch=1)
-        _add(table, model, line, gpus, partial(evaluate, job, line), _RUNS)
+        _add(table, model, line, gpus, partial(evaluate, job, load_source(model), line), _RUNS)
     job = Job("gpt3-175b", "dgx-a100", 1024, batch=1536)
     lines = list(islice(cycle(candidates(job, 8)), _STRATEGIES))
-    words = f"{_STRATEGIES} of a search"
-    _add(table, job.model, words, job.gpus, lambda: [evaluate(job, line) for line in lines], 1)
+    words, source = f"{_STRATEGIES} of a search", load_source(job.model)
+    every = partial(map, partial(evaluate, job, source), lines)
+    _add(table, job.model, words, job.gpus, lambda: list(every()), 1)
     table_console().print(table)
 
 

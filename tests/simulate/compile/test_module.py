@@ -122,6 +122,7 @@ def test_splits_of_a_node_replace_those_above() -> None:
         ("layers.3.mlp", "inner", "dp", "layers.3.mlp.up: inner has size 2048.*3 equal parts"),
         ("layers.*.mpl", "inner", "tp", "layers..*.mpl: model .* has no such node"),
         ("layers.*", "inner", "pp", "no mesh axis pp"),
+        ("layers.*.mlp", "iner", "tp", "layers..*.mlp: tp splits iner, but no operator of"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_nodes_path(

@@ -21,7 +21,7 @@ from byteprophet.simulate.execute.search import (
     search,
 )
 from byteprophet.simulate.execute.simulate import simulate
-from byteprophet.simulate.models.load import load_model
+from byteprophet.simulate.models.load import Source, load_model, load_source
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.tree.one_line import parse_strategy
 
@@ -40,7 +40,7 @@ def test_candidates_have_the_batch_and_the_gpus() -> None:
 
 def test_the_fastest_comes_first_whoever_simulates_it() -> None:
     found = search(_JOB, lambda done, total: None)
-    alone = [evaluate(_JOB, line) for line in candidates(_JOB, 8)]
+    alone = [evaluate(_JOB, load_source("gpt2"), line) for line in candidates(_JOB, 8)]
     assert {one.strategy: one for one in found} == {one.strategy: one for one in alone}
     simulated = [one for one in found if one.iteration_ns]
     assert simulated == sorted(simulated, key=lambda one: one.iteration_ns)
@@ -101,7 +101,7 @@ def test_results_may_be_in_a_directory_that_has_the_models_name(
 def test_what_cannot_fit_is_not_simulated() -> None:
     """175 billion parameters with 18 bytes each do not fit on 8 GPUs of 80 GB."""
     job = Job("gpt3-175b", "dgx-a100", gpus=8, batch=8)
-    found = evaluate(job, "tp=8 micro_batches=8")
+    found = evaluate(job, load_source("gpt3-175b"), "tp=8 micro_batches=8")
     assert (found.iteration_ns, found.fits, found.refused) == (0, False, "")
     assert found.memory_bytes > 174e9 * 18 / 8
     strategy = parse_strategy("tp=8 micro_batches=8", 8)
@@ -121,29 +121,47 @@ def test_micro_batches_grow_while_they_fit(monkeypatch: pytest.MonkeyPatch) -> N
     assert [f"micro_batch={1 << at} " in line for at, line in enumerate(lines)] == [True] * 8
     simulated: list[str] = []
 
-    def small_fit(_job: Job, line: str) -> Found:
+    def small_fit(_job: Job, _source: Source, line: str) -> Found:
         simulated.append(line)
         return Found(line, memory_bytes=len(simulated), fits=len(simulated) < 4)
 
     monkeypatch.setattr(search_module, "evaluate", small_fit)
-    found = evaluate_family(_JOB, tuple(lines))
+    found = evaluate_family(_JOB, load_source("gpt2"), tuple(lines))
     assert simulated == lines[:4]
     assert [one.strategy for one in found] == lines
     assert [one.memory_bytes for one in found] == [1, 2, 3, 4, 4, 4, 4, 4]
 
 
-def test_a_model_is_traced_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[int] = []
+def test_a_model_is_made_once_for_each_size() -> None:
+    made: list[int] = []
+    gpt2 = load_source("gpt2")
 
-    def load(text: str, samples: int, sequence: int | None) -> Model:
-        loaded.append(samples)
-        return load_model(text, samples, sequence)
+    def source(samples: int) -> Model:
+        made.append(samples)
+        return gpt2(samples)
 
-    monkeypatch.setattr(search_module, "load_model", load)
-    search_module.model_of.cache_clear()
     for line in ("dp=8 micro_batches=2", "dp=8 zero=1 micro_batches=2", "dp=8 micro_batch=2"):
-        assert evaluate(_JOB, line).fits
-    assert loaded == [8, 16]
+        assert evaluate(_JOB, source, line).fits
+    assert made == [8, 16]
+
+
+def test_a_model_is_traced_once_for_all_sizes_and_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The function writes down its calls, whatever process it is called in."""
+    (tmp_path / "noted_model.py").write_text(
+        "import torch\n"
+        "def make(batch):\n"
+        "    print(batch, file=open('calls', 'a'))\n"
+        "    return torch.nn.Linear(64, 64), (torch.zeros(batch, 64),)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = search(Job("noted_model:make", "dgx-a100", gpus=2, batch=16), lambda done, total: None)
+    assert sum(one.fits for one in found) > 10
+    # A graph for two sizes of batches each, and a count of its FLOPs.
+    assert (tmp_path / "calls").read_text(encoding="utf-8").split() == ["2", "3", "2"]
 
 
 @pytest.mark.parametrize("sequence", [16_384, 131_072])

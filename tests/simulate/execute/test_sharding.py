@@ -8,10 +8,12 @@ import pytest
 
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.schedules import Act, Action
+from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent
 from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.explain.collectives import inferred_calls
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 from ..jobs import program
@@ -102,3 +104,30 @@ def test_the_first_unit_of_a_backward_pass_is_gathered_when_the_forward_pass_has
     replayed = result.replayed
     assert replayed.start_ns[gather] == replayed.end_ns[forward.last]
     assert replayed.start_ns[backward.first] == replayed.end_ns[gather]
+
+
+def test_only_weights_of_linear_layers_are_gathered_with_8_bits() -> None:
+    """As torchtitan's ``enable_fsdp_float8_all_gather``: not the vocabulary, norms and biases."""
+    model = "llama:layers=2,hidden=256,heads=4,inner=1024,vocabulary=8192,qkv_bias=1"
+    compiled = program(model, "zero=3 precision=fsdp2_fp8", 8)
+    weights = 4 * 256**2 + 3 * 256 * 1024
+    vocabulary, norm, bias = 8192 * 256, 256, 3 * 256
+    units = [2 * vocabulary, weights + 2 * (2 * norm + bias), 2 * (norm + vocabulary)]
+    (calls,) = inferred_calls(compiled)
+    gathered = {call.size_bytes for call in calls if call.kind is CollectiveKind.ALL_GATHER}
+    assert gathered == set(units)
+    (memory,) = simulate_program(compiled, find_cluster("dgx-h100")).memory
+    # Two units are gathered at a time, and the gradients of the largest one have 32 bits.
+    unsharded = 2 * units[2] + 4 * (norm + vocabulary)
+    assert memory.transient - compiled.stages[0].transient_bytes == unsharded
+
+
+def test_experts_and_routers_are_gathered_with_16_bits() -> None:
+    sizes = (
+        "llama:layers=1,hidden=256,heads=4,inner=512,vocabulary=4096,experts=32,active_experts=2"
+    )
+    (calls,) = inferred_calls(program(sizes, "zero=3 precision=fsdp2_fp8", 8))
+    experts, router, norms = 32 * 3 * 256 * 512, 32 * 256, 2 * 256
+    layer = 4 * 256**2 + 2 * (experts + router + norms)
+    gathered = {call.size_bytes for call in calls if call.kind is CollectiveKind.ALL_GATHER}
+    assert layer in gathered

@@ -16,7 +16,7 @@ A module is compiled once for equal scopes and layouts of its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -49,6 +49,8 @@ class LocalParameter:
         summed: the mesh axes over which the gradient is a partial sum.
         shared: the name by which other operators read them, too; empty if none does.
         repeated: whether an earlier operator of the pipeline rank has the same ones.
+        linear: whether it is the weight of a linear layer whose inputs may have 8 bits. Those of
+            experts are none: torchtitan keeps them in one tensor, which torchao does not convert.
     """
 
     path: str
@@ -56,6 +58,7 @@ class LocalParameter:
     summed: tuple[str, ...]
     shared: str = ""
     repeated: bool = False
+    linear: bool = False
 
 
 @dataclass(frozen=True)
@@ -252,14 +255,22 @@ class _Module:
             layout = output_layout(access, splits)
             working += local_bytes(operator, access, layout, self._mesh)
         self._work_with(working)
-        for access in operator.parameters:
-            layout = input_layout(access, splits)
-            elements = operator.elements(access) // layout.parts(self._mesh)
-            summed = input_gradient_layout(access, splits).partial
-            self._parameters.append(LocalParameter(operator.name, elements, summed, access.shared))
+        self._parameters += self._local_parameters(operator, splits)
         learns = any(access.differentiable for access in operator.inputs)
         self._tape.append((operator, splits, learns))
         self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
+
+    def _local_parameters(self, operator: Operator, splits: Splits) -> Iterator[LocalParameter]:
+        linear = operator.allows_8_bits and "experts" not in operator.size
+        for at, access in enumerate(operator.parameters):
+            layout = input_layout(access, splits)
+            yield LocalParameter(
+                operator.name,
+                operator.elements(access) // layout.parts(self._mesh),
+                input_gradient_layout(access, splits).partial,
+                access.shared,
+                linear=linear and at == 0,
+            )
 
     def _note_input(self, operator: Operator, access: Access) -> None:
         """Note the bytes of a tensor that the module is given, as it comes."""

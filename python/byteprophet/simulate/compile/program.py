@@ -102,6 +102,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     for number, rule in enumerate(strategy.rules):
         if number not in compiler.matched:
             raise UserError(f"strategy: {rule.pattern}: model {model.name} has no such node")
+    _check_splits(model, strategy)
     if strategy.ring and mesh.cp > 1 and not compiler.rings:
         raise UserError(
             f"strategy: ring: model {model.name} has no fused attention whose keys and values are "
@@ -208,6 +209,22 @@ def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:
         of_block.append(stage)
         done += own
     return of_block
+
+
+def _check_splits(model: Model, strategy: Strategy) -> None:
+    """Refuse a split over ranks that no operator of the model could take: a typing error."""
+    modules = {id(call.module): call.module for call in model.blocks}
+    known = {
+        name for module in modules.values() for _, each in module.operators() for name in each.size
+    }
+    for rule in strategy.rules:
+        for axis, dimensions in rule.splits:
+            if strategy.mesh.parts((axis,)) > 1 and dimensions and known.isdisjoint(dimensions):
+                raise UserError(
+                    f"strategy: {rule.pattern or 'root'}: {axis} splits "
+                    f"{' or '.join(dimensions)}, but no operator of {model.name} has such a "
+                    f"dimension; there are {', '.join(sorted(known))}"
+                )
 
 
 def _asked_stages(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:

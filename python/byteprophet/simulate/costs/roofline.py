@@ -240,7 +240,7 @@ class Roofline:
         rows *= operator.inputs[0].density
         right = (operator.parameters or operator.inputs[1:])[:1]
         sizes = [self._bytes(step, some) for some in (operator.inputs[:1], right, operator.outputs)]
-        if self._fp8 and operator.parameters and "vocabulary" not in operator.size:
+        if self._fp8 and operator.allows_8_bits:
             return self._fp8_ns(step.phase, sizes, (batch, rows, columns, inner))
         moved = self.memory_ns(sum(sizes))
         moved = max(moved, self._unaligned_ns(step.phase, (batch, rows, columns, inner)))

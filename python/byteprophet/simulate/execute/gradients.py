@@ -9,14 +9,19 @@ each pass, and its gradients reduce-scattered after each backward pass.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from byteprophet.simulate.compile.program import Block
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.operation.mesh import Mesh
-from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
+from byteprophet.simulate.tree.strategy import PRECISIONS, Precision, Strategy
+
+Sizes: TypeAlias = list[tuple[tuple[str, ...], int]]
+"""Bytes by the mesh axes along which they travel."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +31,23 @@ class Held:
     Attributes:
         elements: for each set of mesh axes over which gradients are summed: the elements.
         tensor_elements: those whose gradients are summed over tensor-parallel ranks, too.
+        linear: of ``elements``, the weights of linear layers (``LocalParameter.linear``).
     """
 
     elements: tuple[tuple[tuple[str, ...], int], ...]
     tensor_elements: int
+    linear: tuple[tuple[tuple[str, ...], int], ...] = ()
 
-    @property
-    def total(self) -> int:
-        """All elements."""
-        return sum(count for _, count in self.elements)
+    def sent_bytes(self, kind: CollectiveKind, precision: Precision) -> Sizes:
+        """What travels along each set of axes: parameters that are gathered, or else gradients."""
+        if kind is not CollectiveKind.ALL_GATHER:
+            return [(axes, count * precision.sent_gradient_bytes) for axes, count in self.elements]
+        linear = dict(self.linear)
+        fewer = precision.sent_parameter_bytes - precision.sent_weight_bytes
+        return [
+            (axes, count * precision.sent_parameter_bytes - linear.get(axes, 0) * fewer)
+            for axes, count in self.elements
+        ]
 
 
 def held(blocks: Iterable[Block], mesh: Mesh) -> Held:
@@ -42,16 +55,18 @@ def held(blocks: Iterable[Block], mesh: Mesh) -> Held:
 
     Parameters that several operators share count once per pipeline rank.
     """
-    found: dict[tuple[str, ...], int] = {}
+    found: Counter[tuple[str, ...]] = Counter()
+    linear: Counter[tuple[str, ...]] = Counter()
     tensor_elements = 0
     parameters = (one for block in blocks for one in block.compiled.parameters)
     for one in parameters:
         if one.repeated:
             continue
         axes = tuple(axis for axis in one.summed if axis != "tp" and mesh.sizes[axis] > 1)
-        found[axes] = found.get(axes, 0) + one.elements
+        found[axes] += one.elements
+        linear[axes] += one.elements * one.linear
         tensor_elements += one.elements * ("tp" in one.summed and mesh.tp > 1)
-    return Held(tuple(sorted(found.items())), tensor_elements)
+    return Held(tuple(sorted(found.items())), tensor_elements, tuple(sorted(linear.items())))
 
 
 def buckets(blocks: Sequence[Block], strategy: Strategy) -> list[list[int]]:
@@ -76,21 +91,22 @@ def buckets(blocks: Sequence[Block], strategy: Strategy) -> list[list[int]]:
 
 def merged(several: Iterable[Held]) -> Held:
     """All parameters of ``several``."""
-    elements: dict[tuple[str, ...], int] = {}
+    elements: Counter[tuple[str, ...]] = Counter()
+    linear: Counter[tuple[str, ...]] = Counter()
     tensor_elements = 0
     for one in several:
         tensor_elements += one.tensor_elements
-        for axes, count in one.elements:
-            elements[axes] = elements.get(axes, 0) + count
-    return Held(tuple(sorted(elements.items())), tensor_elements)
+        elements.update(dict(one.elements))
+        linear.update(dict(one.linear))
+    return Held(tuple(sorted(elements.items())), tensor_elements, tuple(sorted(linear.items())))
 
 
 def transfers(
-    kind: CollectiveKind, whose: Held, element_bytes: int, costs: CollectiveCosts
+    kind: CollectiveKind, sizes: Sizes, costs: CollectiveCosts
 ) -> list[tuple[tuple[str, ...], Transfer]]:
-    """The collectives of the parameters or gradients of ``whose``, one per set of axes."""
+    """The collectives of so many bytes, one per set of axes."""
     return [
-        (axes, costs.transfer(kind, costs.group(axes), elements * element_bytes))
-        for axes, elements in whose.elements
-        if axes and elements
+        (axes, costs.transfer(kind, costs.group(axes), size))
+        for axes, size in sizes
+        if axes and size
     ]

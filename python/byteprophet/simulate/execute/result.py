@@ -12,6 +12,7 @@ import numpy as np
 
 from byteprophet.replay import Replayed
 from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent
 from byteprophet.simulate.execute.gradients import Held
 from byteprophet.simulate.execute.job_graph import JobGraph
@@ -205,8 +206,9 @@ def memory_of(
         stages = program.stages[pp_rank :: strategy.mesh.pp]
         transient = max(stage.transient_bytes for stage in stages)
         if strategy.zero >= 2:
-            held, largest = tables.held(pp_rank).total, tables.largest_bucket(pp_rank)
-            transient += unsharded_bytes(held, largest, strategy)
+            gathered = tables.bucket_bytes(pp_rank, CollectiveKind.ALL_GATHER)
+            reduced = tables.bucket_bytes(pp_rank, tables.reduction)
+            transient += unsharded_bytes(gathered, reduced, strategy)
         found.append(
             RankMemory(
                 parameters=round(parameters),

@@ -27,7 +27,7 @@ from byteprophet.simulate.execute.simulate import (
     least_memory,
     simulate_program,
 )
-from byteprophet.simulate.models.load import load_model
+from byteprophet.simulate.models.load import Source, load_source
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.simulate.tree.strategy import LARGEST
@@ -95,28 +95,33 @@ def _cluster(name: str, costs: str) -> Cluster:
 
 
 @lru_cache(maxsize=64)
-def model_of(text: str, samples: int, sequence: int | None) -> Model:
-    """As ``load_model``, once for all strategies: tracing takes longer than simulating."""
-    return load_model(text, samples, sequence)
+def _model(source: Source, samples: int) -> Model:
+    return source(samples)
 
 
-def evaluate_family(job: Job, lines: Family) -> list[Found]:
+def evaluate_family(job: Job, source: Source, lines: Family) -> list[Found]:
     """Simulate candidates, smaller micro-batches first, until one does not fit into memory."""
     found: list[Found] = []
     least = 0
     for line in lines:
-        one = Found(line, memory_bytes=least) if least else evaluate(job, line)
+        one = Found(line, memory_bytes=least) if least else evaluate(job, source, line)
         if not one.fits and not one.refused:
             least = one.memory_bytes
         found.append(one)
     return found
 
 
-def evaluate(job: Job, line: str) -> Found:
-    """Simulate one candidate. One that cannot fit into memory is not simulated."""
+def evaluate(job: Job, source: Source, line: str) -> Found:
+    """Simulate one candidate. One that cannot fit into memory is not simulated.
+
+    Args:
+        job: what is searched for.
+        source: its model, which is loaded once: tracing takes many times as long as simulating.
+        line: the candidate.
+    """
     try:
         strategy = parse_strategy(line, job.gpus)
-        model = model_of(job.model, strategy.samples, job.sequence)
+        model = _model(source, strategy.samples)
         cluster = _cluster(job.cluster, job.costs)
         program = compile_for(model, strategy, cluster)
         least = least_memory(program, cluster)
@@ -142,14 +147,15 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     """
     cluster = _cluster(job.cluster, job.costs)
     node, several = cluster.node.gpus, _powers(_MOST_CP)[1:]
-    tokens = model_of(job.model, 1, job.sequence).tokens  # refused once, not by every process
+    source = load_source(job.model, job.sequence)  # refused once, not by every process
+    tokens = source(1).tokens
     families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,)))
     known = {} if kept is None else kept.load(job, cluster)
     found: dict[str, Found] = {}
-    _find(job, families, known, found, told, kept)
+    _find(job, source, families, known, found, told, kept)
     if 1 < tokens < _LONG and not any(one.fits for one in found.values()):
         families += _families(job, node, several)
-        _find(job, families, known, found, told, kept)
+        _find(job, source, families, known, found, told, kept)
     if not found:
         raise UserError(_without_candidates(job))
     if all(one.refused for one in found.values()):
@@ -167,6 +173,7 @@ def _without_candidates(job: Job) -> str:
 
 def _find(
     job: Job,
+    source: Source,
     families: Sequence[Family],
     known: Mapping[str, Found],
     found: dict[str, Found],
@@ -181,7 +188,7 @@ def _find(
     told(len(found), len(lines))
     if left:
         results = in_processes(
-            partial(evaluate_family, job),
+            partial(evaluate_family, job, source),
             left,
             processes=min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER),
             together=_TOGETHER,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byteprophet.simulate.compile.schedules import Act, Action
-from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
+from byteprophet.simulate.tree.strategy import Strategy
 
 
 def gathers_before(actions: Sequence[Action], strategy: Strategy) -> list[bool]:
@@ -30,18 +30,17 @@ def gathers_before(actions: Sequence[Action], strategy: Strategy) -> list[bool]:
     return found
 
 
-def unsharded_bytes(elements: int, largest: int, strategy: Strategy) -> int:
+def unsharded_bytes(parameters: Sequence[int], gradients: Sequence[int], strategy: Strategy) -> int:
     """The most bytes of unsharded gradients on a rank, and with ZeRO 3 of parameters.
 
     Args:
-        elements: of all parameters.
-        largest: of the parameters of the largest unit or bucket.
+        parameters: the bytes of each unit or bucket, as it is gathered.
+        gradients: the bytes of each one's gradients, as they are sent.
         strategy: what they are trained with.
     """
-    precision = PRECISIONS[strategy.precision]
     if strategy.zero == 2:  # a bucket is whole until it is reduce-scattered
-        return largest * precision.sent_gradient_bytes
-    pipelined = strategy.mesh.pp > 1
-    kept = elements if pipelined or not strategy.reshards else min(elements, 2 * largest)
-    summed = elements if pipelined else largest
-    return kept * precision.sent_parameter_bytes + summed * precision.sent_gradient_bytes
+        return max(gradients)
+    if strategy.mesh.pp > 1:
+        return sum(parameters) + sum(gradients)
+    kept = min(sum(parameters), 2 * max(parameters)) if strategy.reshards else sum(parameters)
+    return kept + max(gradients)

@@ -170,14 +170,10 @@ class Tables:
         return self._copied[key]
 
     def _copied_ns(self, kind: CollectiveKind, whose: Held) -> float:
-        costs, mesh = self.costs, self.strategy.mesh
-        if kind is not CollectiveKind.ALL_GATHER:
-            size = self.precision.sent_gradient_bytes
-            return sum(costs.copy_ns(count * size) for axes, count in whose.elements if axes)
-        size = self.precision.sent_parameter_bytes
+        mesh, gathers = self.strategy.mesh, kind is CollectiveKind.ALL_GATHER
         return sum(
-            costs.copy_ns(count * size * (1 + 1 / mesh.parts(axes)))
-            for axes, count in whose.elements
+            self.costs.copy_ns(size * (1 + 1 / mesh.parts(axes) if gathers else 1))
+            for axes, size in whose.sent_bytes(kind, self.precision)
             if axes
         )
 
@@ -186,20 +182,21 @@ class Tables:
         return self._transfers(CollectiveKind.ALL_GATHER, self.held(pp_rank))
 
     def _transfers(self, kind: CollectiveKind, whose: Held) -> Wanted:
-        gathers = kind is CollectiveKind.ALL_GATHER
-        precision = self.precision
-        size = precision.sent_parameter_bytes if gathers else precision.sent_gradient_bytes
-        return transfers(kind, whose, size, self.costs.collectives)
+        return transfers(kind, whose.sent_bytes(kind, self.precision), self.costs.collectives)
 
     def held(self, pp_rank: int) -> Held:
         """All parameters of a pipeline rank."""
         stages = range(pp_rank, len(self._held), self.strategy.mesh.pp)
         return merged(one for stage in stages for one in self._held[stage])
 
-    def largest_bucket(self, pp_rank: int) -> int:
-        """The elements of the largest bucket of a pipeline rank."""
+    def bucket_bytes(self, pp_rank: int, kind: CollectiveKind) -> list[int]:
+        """What is sent of each bucket of a pipeline rank (``Held.sent_bytes``)."""
         stages = range(pp_rank, len(self._held), self.strategy.mesh.pp)
-        return max(one.total for stage in stages for one in self._held[stage])
+        return [
+            sum(size for _, size in one.sent_bytes(kind, self.precision))
+            for stage in stages
+            for one in self._held[stage]
+        ]
 
     def optimizer_time(self, pp_rank: int) -> PassTime:
         """Reads gradients and state, and writes state and parameters.

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from byteprophet.simulate.compile.program import Program, Stage
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Step
-from byteprophet.simulate.execute.gradients import Held, buckets, held, merged
+from byteprophet.simulate.execute.gradients import Sizes, buckets, held, merged
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
 
@@ -79,21 +79,15 @@ def _of_buckets(program: Program, stage: Stage) -> Calls:
     found: Calls = Counter()
     for bucket in buckets(stage.blocks, strategy):
         whose = held([stage.blocks[at] for at in bucket], strategy.mesh)
-        for kind, times, element_bytes in (
-            (reduction, reduced, precision.sent_gradient_bytes),
-            (CollectiveKind.ALL_GATHER, gathered, precision.sent_parameter_bytes),
-        ):
-            found += _of_parameters(whose, kind, times, element_bytes)
+        for kind, times in ((reduction, reduced), (CollectiveKind.ALL_GATHER, gathered)):
+            sizes = whose.sent_bytes(kind, precision)
+            found += _of_parameters(sizes, kind, times)
     return found
 
 
-def _of_parameters(whose: Held, kind: CollectiveKind, times: int, element_bytes: int) -> Calls:
+def _of_parameters(sizes: Sizes, kind: CollectiveKind, times: int) -> Calls:
     return Counter(
-        {
-            Called(kind, axes, elements * element_bytes): times
-            for axes, elements in whose.elements
-            if axes and elements and times
-        }
+        {Called(kind, axes, size): times for axes, size in sizes if axes and size and times}
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there
 from byteprophet.simulate.models.catalogue import FAMILIES, find_model
@@ -17,13 +20,21 @@ VISION = {
 """Models of images, which are traced as a user's own are."""
 
 
+Source = Callable[[int], Model]
+"""Makes a model for a number of samples per micro-batch over all data-parallel ranks."""
+
+
 def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
-    """The model ``text``, with ``samples`` per micro-batch over all data-parallel ranks.
+    """The model ``text``, with ``samples``; for the rest see ``load_source``."""
+    return load_source(text, sequence)(samples)
+
+
+def load_source(text: str, sequence: int | None = None) -> Source:
+    """The model ``text`` for any number of samples. It can be sent to other processes.
 
     Args:
         text: what ``find_model`` takes, or ``module:function``, where the function takes a batch
             size and returns a ``torch.nn.Module`` and its inputs.
-        samples: the samples.
         sequence: tokens per sample, if another number than the model's own is wanted.
 
     Raises:
@@ -31,15 +42,15 @@ def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
     """
     if text == DLRM:
         _refuse_sequence(text, sequence)
-        return dlrm(samples)
+        return dlrm
     name, text = text, VISION.get(text, text)
     family, colon, _ = text.partition(":")
     if not colon or family in FAMILIES or is_there(text):
-        return build(*find_model(text), samples, sequence)
-    from byteprophet.simulate.models.traced import import_make, trace  # imports torch
+        return partial(build, *find_model(text), sequence=sequence)
+    from byteprophet.simulate.models.traced import import_make, traced  # imports torch
 
     _refuse_sequence(name, sequence)
-    return trace(name, import_make(text), samples)
+    return traced(name, import_make(text))
 
 
 def _refuse_sequence(name: str, sequence: int | None) -> None:

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.traced_operators import Node, Tensor, operator_of
 from byteprophet.simulate.models.traced_tree import Row, tree_of
+from byteprophet.simulate.operation.operator import Operator
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,8 +67,35 @@ def refusing_failures(name: str, what: str = "failed") -> Iterator[None]:
         raise UserError(f"{name}: {what}: {type(error).__name__}: {said}") from None
 
 
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A traced model: its calls, from which it is made for any number of samples."""
+
+    name: str
+    nodes: tuple[Node, ...]
+
+    def __call__(self, samples: int) -> Model:
+        """The model, with ``samples`` per micro-batch."""
+        final = {name for node in self.nodes if node.is_output for name in node.output_names}
+        inputs, outputs, body = tree_of(_operators(self.nodes, samples), final)
+        calls = tuple(part if isinstance(part, Call) else _alone(part) for part in body)
+        return Model(self.name, Module(calls, inputs, outputs), samples, 1)
+
+
+def _alone(operator: Operator) -> Call:
+    """A call of a module that is one operator."""
+    inputs = tuple(one.tensor for one in operator.inputs)
+    outputs = tuple(one.tensor for one in operator.outputs)
+    return Call(operator.name, Module((operator,), inputs, outputs), inputs, outputs)
+
+
 def trace(name: str, make: Make, samples: int) -> Model:
-    """The model that ``make`` makes, with ``samples`` per micro-batch.
+    """The model that ``make`` makes, with ``samples`` per micro-batch; raises as ``traced``."""
+    return traced(name, make)(samples)
+
+
+def traced(name: str, make: Make) -> Traced:
+    """The model that ``make`` makes.
 
     Raises:
         UserError: it cannot be traced; the text says why.
@@ -75,28 +103,9 @@ def trace(name: str, make: Make, samples: int) -> Model:
     few, more = (_nodes(*_exported(name, make, batch)) for batch in _BATCHES)
     if [node.target for node in few] != [node.target for node in more]:
         raise UserError(f"model {name}: other operators run for other batch sizes")
-    nodes = [_with_batch(name, one, two) for one, two in zip(few, more, strict=True)]
+    nodes = tuple(_with_batch(name, one, two) for one, two in zip(few, more, strict=True))
     _check_flops(name, make, nodes)
-    inputs, outputs, body = tree_of(
-        _operators(nodes, samples),
-        final={name for node in nodes if node.is_output for name in node.output_names},
-    )
-    calls = tuple(
-        part
-        if isinstance(part, Call)
-        else Call(
-            part.name,
-            Module(
-                (part,),
-                tuple(one.tensor for one in part.inputs),
-                tuple(one.tensor for one in part.outputs),
-            ),
-            tuple(one.tensor for one in part.inputs),
-            tuple(one.tensor for one in part.outputs),
-        )
-        for part in body
-    )
-    return Model(name, Module(calls, inputs, outputs), samples, 1)
+    return Traced(name, nodes)
 
 
 def _check_flops(name: str, make: Make, nodes: Sequence[Node]) -> None:

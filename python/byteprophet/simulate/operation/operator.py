@@ -28,6 +28,10 @@ class Kind(str, Enum):
     """Another view of the same memory; it takes no time."""
 
 
+_EIGHT_BIT_MULTIPLE = 16
+"""Products with 8-bit inputs need sides that are multiples of this."""
+_SIXTEEN_BITS = frozenset(["vocabulary", "slots"])
+"""Dimensions of products that keep 16 bits: of the output layer and of routers."""
 WEIGHTED = (Kind.MATMUL, Kind.CONVOLUTION)
 """Kinds whose gradients of parameters are an operator of their own, which can be delayed."""
 
@@ -94,6 +98,17 @@ class Operator:
     def elements(self, access: Access) -> int:
         """The number of elements of a tensor."""
         return round(prod(self.size[dim] for dim in access.dims) * access.density)
+
+    @cached_property
+    def allows_8_bits(self) -> bool:
+        """Whether it is a product of a layer, whose inputs may have 8 bits.
+
+        As torchtitan's filters and Transformer Engine have it: not the output layer, not a router.
+        """
+        if not self.product or not self.parameters or _SIXTEEN_BITS & self.size.keys():
+            return False
+        _, _, columns, inner = (prod(self.size[dim] for dim in dims) for dims in self.product)
+        return columns % _EIGHT_BIT_MULTIPLE == 0 and inner % _EIGHT_BIT_MULTIPLE == 0
 
     @cached_property
     def product(self) -> tuple[tuple[str, ...], ...]:

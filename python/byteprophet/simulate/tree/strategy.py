@@ -25,7 +25,8 @@ class Precision:
         gradient_bytes: the gradients.
         state_bytes: the optimizer's state, with its own copy of the parameters if it has one.
         sent_gradient_bytes: gradients that are sent.
-        sent_parameter_bytes: parameters that are sent.
+        sent_parameter_bytes: parameters that are sent, but for weights of linear layers.
+        sent_weight_bytes: weights of linear layers that are sent (``LocalParameter.linear``).
         product_bytes: the inputs of matrix products with parameters, the vocabulary's excepted.
         added_bytes: what an operator of its own reads and writes per parameter and micro-batch, to
             add its gradients to earlier ones; 0: the product that makes them does that.
@@ -36,6 +37,7 @@ class Precision:
     state_bytes: int
     sent_gradient_bytes: int
     sent_parameter_bytes: int
+    sent_weight_bytes: int = 2
     product_bytes: int = 2
     added_bytes: int = 0
 
@@ -53,8 +55,9 @@ PRECISIONS = {
     "fsdp2": Precision(4, 4, 8, 4, 2),
     # Megatron-LM with Transformer Engine: as bf16, but matrix products of layers have 8-bit inputs.
     "fp8": Precision(2, 4, 12, 4, 2, product_bytes=1),
-    # torchao's float8 with FSDP2: as fsdp2, but with 8-bit inputs, and gathered with 8 bits.
-    "fsdp2_fp8": Precision(4, 4, 8, 4, 1, product_bytes=1),
+    # torchao's float8 with FSDP2: as fsdp2, but linear layers have 8-bit inputs, and their weights
+    # are gathered with 8 bits (``enable_fsdp_float8_all_gather``); all others with 16.
+    "fsdp2_fp8": Precision(4, 4, 8, 4, 2, sent_weight_bytes=1, product_bytes=1),
 }
 
 
