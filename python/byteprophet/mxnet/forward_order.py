@@ -21,7 +21,7 @@ from typing import Any
 import mxnet as mx
 from byteps.mxnet import ops
 
-from byteprophet.mxnet.waiting import wait_for
+from byteprophet.mxnet.sums import summed
 
 
 class ForwardOrder:
@@ -76,10 +76,5 @@ def agree(order: Sequence[int], name: str) -> list[int]:
 
     All ranks must call this at the same time. ``name`` is that of the trainer.
     """
-    name = f"Order.{name}.{len(order)}"  # a tensor's size must not change
     own = order if ops.rank() == 0 else [0] * len(order)
-    message = mx.nd.array(own, dtype="int32")
-    ops.byteps_declare_tensor(name)
-    ops.byteps_push_pull(message, priority=0, name=name, is_average=False)
-    wait_for(message.wait_to_read, "the forward order of rank 0")
-    return [int(index) for index in message.asnumpy()]
+    return summed(own, f"Order.{name}", "the forward order of rank 0")

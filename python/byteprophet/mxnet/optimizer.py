@@ -15,6 +15,7 @@ from byteps.mxnet import ops
 
 from byteprophet.mxnet.iterations import Iterations
 from byteprophet.mxnet.one_by_one import singly
+from byteprophet.mxnet.sparse_gradients import refusal
 
 _numbers = itertools.count(1)
 
@@ -47,10 +48,7 @@ class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
                 self._version = self._iterations.next_version()
             self._sent.add(number)
             if gradient.stype != "default":
-                raise ValueError(
-                    f"byteprophet: the gradient of parameter {number} is sparse, and BytePS sends "
-                    "dense ones: make its layer without sparse_grad=True"
-                )
+                raise refusal(f"parameter {number}")
             # Another optimizer's parameters have the same numbers.
             name = f"gradient_{number}" + (f"#{self._number}" if self._number > 1 else "")
             ops.byteps_declare_tensor(name)

@@ -13,10 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import mxnet as mx
-from byteps.mxnet import ops
-
-from byteprophet.mxnet.waiting import wait_for
+from byteprophet.mxnet.sums import summed
 
 
 def used_by_any(parameters: Sequence[Any], name: str) -> list[bool]:
@@ -26,12 +23,8 @@ def used_by_any(parameters: Sequence[Any], name: str) -> list[bool]:
     that of the trainer.
     """
     fresh = [bool(parameter.list_data()[0]._fresh_grad) for parameter in parameters]
-    uses = mx.nd.array(fresh, dtype="int32")
-    name = f"Fresh.{name}.{len(fresh)}"
-    ops.byteps_declare_tensor(name)
-    ops.byteps_push_pull(uses, priority=0, name=name, is_average=False)
-    wait_for(uses.wait_to_read, "which gradients the other ranks have computed")
-    used = [bool(count) for count in uses.asnumpy()]
+    counts = summed(fresh, f"Fresh.{name}", "which gradients the other ranks have computed")
+    used = [bool(count) for count in counts]
     for parameter, here, anywhere in zip(parameters, fresh, used, strict=True):
         if anywhere and not here:
             parameter.list_grad()[0][:] = 0

@@ -37,6 +37,7 @@ from byteprophet.mxnet.learning_rate_file import LearningRateFile
 from byteprophet.mxnet.one_by_one import OneByOne
 from byteprophet.mxnet.parameter_names import name_of
 from byteprophet.mxnet.recording import process_engine
+from byteprophet.mxnet.sparse_gradients import refusal
 from byteprophet.mxnet.stale_gradients import used_by_any
 from byteprophet.mxnet.waiting import wait_for_all
 from byteprophet.observe.span_log import process_spans
@@ -193,7 +194,4 @@ def _refuse(parameters: Sequence[Any], devices: Sequence[Any]) -> None:
         )
     for parameter in parameters:
         if (parameter._stype, parameter._grad_stype) != ("default", "default"):
-            raise ValueError(
-                f"byteprophet: the gradient of '{parameter.name}' is sparse, and BytePS sends "
-                "dense ones: make its layer without sparse_grad=True"
-            )
+            raise refusal(f"'{parameter.name}'")

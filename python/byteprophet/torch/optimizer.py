@@ -124,8 +124,7 @@ def distribute(
     taken = synchroniser.names
     named = name_parameters(parameters, named_parameters, model, taken, free=free)
     if given is not None:
-        expected = {each.name for each in given.model.parameters}
-        refuse_second(settings.strategy, expected, [name for name, _ in named])
+        refuse_second(settings.strategy, given.model.places, [name for name, _ in named])
     if synchroniser.size > 1:
         _refuse_others(optimizer, named, model)
     for other in live_fronts():

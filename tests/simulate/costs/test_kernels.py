@@ -35,7 +35,7 @@ from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.costs.sources import with_costs
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 from byteprophet.simulate.models.load import load_model
-from byteprophet.simulate.models.traced import trace
+from byteprophet.simulate.models.traced import traced
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.operation.operator import Kind, Operator
 from byteprophet.simulate.tree.one_line import parse_strategy
@@ -123,7 +123,7 @@ def test_a_convolution_of_a_traced_model_is_found_by_its_shape() -> None:
         layers = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False)
         return nn.Sequential(*layers), (torch.zeros(batch, 3, 32, 32),)
 
-    operators = [one for _, one in trace("two", make, 4).root.operators()]
+    operators = [one for _, one in traced("two", make)(4).root.operators()]
     assert [one.kind for one in operators] == [Kind.CONVOLUTION] * 2
     roofline = model(TABLE)
     for phase, *_, measured_ns in TABLE.convolutions:

@@ -16,7 +16,7 @@ from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.steps import Collective
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.inception import inception_v3
-from byteprophet.simulate.models.traced import Make, import_make, trace
+from byteprophet.simulate.models.traced import Make, import_make, traced
 from byteprophet.simulate.models.vision import resnet50, vgg19
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.node import Tree
@@ -88,7 +88,7 @@ def images(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
 
 def _program(make: Make, line: str, gpus: int) -> Program:
     strategy = parse_strategy(line, gpus)
-    return compile_program(trace("own", make, strategy.samples), strategy)
+    return compile_program(traced("own", make)(strategy.samples), strategy)
 
 
 def test_flops_and_parameters_are_those_of_pytorch() -> None:
@@ -96,7 +96,7 @@ def test_flops_and_parameters_are_those_of_pytorch() -> None:
         module, inputs = mixer(6)
     with FlopCounterMode(display=False) as counter:
         module(*inputs).sum().backward()
-    ours = trace("own", mixer, 6)
+    ours = traced("own", mixer)(6)
     assert ours.flops() == counter.get_total_flops()
     assert ours.parameters() == sum(parameter.numel() for parameter in module.parameters())
 
@@ -106,7 +106,7 @@ def test_forward_flops_of_convolutions_are_those_of_pytorch() -> None:
         module, inputs = images(5)
     with FlopCounterMode(display=False) as counter:
         module(*inputs)
-    ours = trace("own", images, 5)
+    ours = traced("own", images)(5)
     assert sum(one.flops for _, one in ours.root.operators()) == counter.get_total_flops()
     assert ours.parameters() == sum(parameter.numel() for parameter in module.parameters())
 
@@ -146,14 +146,14 @@ def test_saved_activations_are_those_of_autograd(make: Make) -> None:
 def test_built_in_networks_are_the_published_ones(
     make: Make, parameters: int, multiply_adds: float
 ) -> None:
-    ours = trace("network", make, 2)
+    ours = traced("network", make)(2)
     assert ours.parameters() == parameters
     forward = sum(one.flops for _, one in ours.root.operators())
     assert forward / 2 / 2 == pytest.approx(multiply_adds, rel=0.002)
 
 
 def test_equal_layers_are_one_module() -> None:
-    blocks = trace("own", mixer, 2).blocks
+    blocks = traced("own", mixer)(2).blocks
     layers = [call for call in blocks if call.name.startswith("layers.")]
     assert [call.name for call in layers] == [f"layers.{at}" for at in range(4)]
     assert len({id(call.module) for call in layers}) == 1
@@ -166,7 +166,7 @@ def test_own_modules_can_be_split_and_simulated() -> None:
         tree[f"layers.*.{path}"].split(dim, "tp")
     tree.schedule(4)
     strategy = tree.strategy()
-    model = trace("own", mixer, strategy.samples)
+    model = traced("own", mixer)(strategy.samples)
     layer = compile_program(model, strategy).stages[0].blocks[1].compiled
     found = [step.kind.value for step in layer.forward if isinstance(step, Collective)]
     assert found == ["all-reduce"]
@@ -196,7 +196,7 @@ def test_skip_connections_cross_all_stages_between() -> None:
     tree = Tree(Mesh(pp=4))
     for at in range(1, 4):
         tree[f"parts.{at}"].map(at)
-    stages = compile_program(trace("own", skip, 1), tree.strategy()).stages
+    stages = compile_program(traced("own", skip)(1), tree.strategy()).stages
     hidden = 2 * _WIDTH
     assert [stage.received_bytes for stage in stages] == [0, hidden, 2 * hidden, hidden]
 
@@ -207,14 +207,14 @@ def test_what_cannot_be_traced_is_refused() -> None:
             return numbers if numbers.sum() > 0 else -numbers
 
     with pytest.raises(UserError, match="own: cannot be traced"):
-        trace("own", lambda batch: (Branches(), (torch.ones(batch),)), 2)
+        traced("own", lambda batch: (Branches(), (torch.ones(batch),)))(2)
 
     class Unknown(nn.Module):
         def forward(self, numbers: Tensor) -> Tensor:
             return torch.baddbmm(numbers, numbers, numbers)
 
     with pytest.raises(UserError, match=r"counts 256 FLOPs .* but the operators .* have 0"):
-        trace("own", lambda batch: (Unknown(), (torch.ones(batch, 4, 4),)), 2)
+        traced("own", lambda batch: (Unknown(), (torch.ones(batch, 4, 4),)))(2)
     with pytest.raises(UserError, match="cannot be imported"):
         import_make("no_such_module:make")
 
@@ -230,7 +230,7 @@ def test_what_later_operators_keep_is_free_when_earlier_ones_go_backward() -> No
         return nn.Sequential(*layers), (torch.zeros(batch, 3, 32, 32),)
 
     strategy = parse_strategy("micro_batch=4", 1)
-    (stage,) = compile_program(trace("pooled", make, 4), strategy).stages
+    (stage,) = compile_program(traced("pooled", make)(4), strategy).stages
     images, wide, pooled = 4 * 3 * 32**2 * 2, 4 * 64 * 32**2 * 2, 4 * 64 * 16**2 * 2
     indices, narrow = 4 * 64 * 16**2 * 8, 4 * 8 * 16**2 * 2
     assert stage.saved_bytes == images + wide + indices + pooled + narrow
@@ -271,8 +271,8 @@ def test_what_memory_does_not_count_is_refused(kept: str, said: str) -> None:
         return _Keeping(kept), (torch.zeros(batch, 4, _WIDTH),)
 
     with pytest.raises(UserError, match=said):
-        trace("mine", make, 2)
-    assert trace("mine", lambda batch: make(batch, "little"), 2).name == "mine"
+        traced("mine", make)(2)
+    assert traced("mine", lambda batch: make(batch, "little"))(2).name == "mine"
 
 
 class _Entry(nn.Module):
@@ -307,7 +307,7 @@ def test_recomputed_modules_keep_inputs_that_no_operator_saves(ranks: int) -> No
     tree = Tree(Mesh(dp=ranks))
     tree.split("batch", "dp")
     tree["layers.*"].recompute()
-    (stage,) = compile_program(trace("own", adding, 4), tree.strategy()).stages
+    (stage,) = compile_program(traced("own", adding)(4), tree.strategy()).stages
     hidden = 4 // ranks * 8 * _WIDTH * 2
     # The images, what the first layer makes, and what each layer but the last one makes.
     assert stage.saved_bytes == (1 + 1 + 3) * hidden
@@ -350,7 +350,7 @@ def test_large_parameters_of_several_names_are_used() -> None:
         layer = nn.Linear(4096, 4096, bias=False)
         return nn.Sequential(layer, nn.ReLU(), layer), (torch.zeros(batch, 4096),)
 
-    assert trace("own", make, 2).parameters() == 4096 * 4096
+    assert traced("own", make)(2).parameters() == 4096 * 4096
 
 
 class _OwnBias(nn.Module):
@@ -371,4 +371,4 @@ def test_a_bias_of_ones_own_counts_beside_shared_weights() -> None:
     def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
         return _OwnBias(), (torch.zeros(batch, 8, dtype=torch.long),)
 
-    assert trace("own", make, 2).parameters() == 96 * _WIDTH + 96
+    assert traced("own", make)(2).parameters() == 96 * _WIDTH + 96

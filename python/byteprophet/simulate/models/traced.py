@@ -89,11 +89,6 @@ def _alone(operator: Operator) -> Call:
     return Call(operator.name, Module((operator,), inputs, outputs), inputs, outputs)
 
 
-def trace(name: str, make: Make, samples: int) -> Model:
-    """The model that ``make`` makes, with ``samples`` per micro-batch; raises as ``traced``."""
-    return traced(name, make)(samples)
-
-
 def traced(name: str, make: Make) -> Traced:
     """The model that ``make`` makes.
 

@@ -63,8 +63,7 @@ class OwnKeys:
         """
         parameters = {name for name, _ in named}
         if self._known is not None:
-            expected = {each.name for each in self._known.model.parameters}
-            refuse_second(self._path, expected, parameters)
+            refuse_second(self._path, self._known.model.places, parameters)
         for tensor in self._keys:
             if tensor not in parameters and tensor.rpartition(" and ")[0] not in parameters:
                 raise other_model(self._path, f"this optimizer has no parameter {tensor!r}")

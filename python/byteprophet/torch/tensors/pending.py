@@ -134,15 +134,17 @@ def can_mark(tensor: Tensor) -> bool:
 def mark(tensor: Tensor, what: str, wait: Callable[[], None]) -> None:
     """Make every access to ``tensor`` call ``wait`` first, which must unmark it or raise."""
     marks[id(tensor)] = Mark(tensor, what, wait)
-    pending = _PENDING.get(type(tensor))
-    if pending is not None:
-        tensor.__class__ = pending
+    _intercept(tensor)
 
 
 def mark_weakly(tensor: Tensor, what: str, wait: Callable[[Tensor], None]) -> None:
     """As ``mark``, but for a tensor that only the script may still have. ``wait`` receives it."""
     key = id(tensor)
     _weak[key] = weakref.ref(tensor, lambda _: _weak.pop(key, None)), what, wait
+    _intercept(tensor)
+
+
+def _intercept(tensor: Tensor) -> None:
     pending = _PENDING.get(type(tensor))
     if pending is not None:
         tensor.__class__ = pending
