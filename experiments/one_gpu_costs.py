@@ -38,8 +38,8 @@ from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.costs.table import (
     MeasuredAttention,
     MeasuredConvolution,
+    MeasuredLayer,
     MeasuredOperator,
-    MeasuredUnaligned,
     read_table,
     write_table,
 )
@@ -49,7 +49,7 @@ _CSV = Path(__file__).parent / "results" / "gpu-h200" / "costs.csv"
 _PHASES = {"forward": "forward", "backward": "backward", "input": "backward", "weight": "weight"}
 _BY_HOST = (("bert-large", 8, 0), ("bert-large", 32, 128), ("resnet50", 64, 0))
 """Models, micro-batches and tokens per sample."""
-_UNALIGNED: tuple[MeasuredUnaligned, ...] = (
+_UNALIGNED: tuple[MeasuredLayer, ...] = (
     ("forward", 8192, 50257, 1024, 8_848_000.0),
     ("backward", 8192, 50257, 1024, 6_008_800.0),
     ("weight", 8192, 50257, 1024, 5_659_300.0),

@@ -71,7 +71,7 @@ def collect_costs(
     facts.add_row("matrix products", f"{len(table.products)}", f"up to {fastest:,.1f} GFLOP/s")
     facts.add_row("memory", f"{table.memory_bytes_per_s / 1e9:,.1f} GB/s", "read and written")
     facts.add_row("launch", f"{table.launch_ns / 1e3:,.1f} µs", "of the host, per operator")
-    for name in ("operators", "attention", "convolutions", "unaligned"):
+    for name in ("operators", "attention", "transposed", "convolutions", "unaligned"):
         if rows := getattr(table, name):
             facts.add_row(name, f"{len(rows)}", "rows")
     if table.collectives:

@@ -22,6 +22,7 @@ from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.costs.collect_kernels import (
     measured_attention,
     measured_convolutions,
+    measured_transposed,
     measured_unaligned,
     training_launch_ns,
     update_bytes_per_s,
@@ -168,6 +169,29 @@ def test_an_odd_vocabulary_takes_as_long_as_measured() -> None:
     assert product_ns(50257, Phase.FORWARD, unknown) == pytest.approx(even, rel=0.01)
 
 
+def test_products_with_a_transposed_matrix_take_as_long_as_measured() -> None:
+    """Of a linear layer: those of two activations, and gradients of inputs, stay as they are."""
+    rows, columns, inner = 2048, 1024, 512
+    table = replace(
+        TABLE,
+        products=((rows, columns, inner, 9_000.0), (inner, columns, rows, 9_000.0)),
+        transposed=(
+            ("forward", rows, columns, inner, 10_000.0),
+            ("weight", rows, columns, inner, 12_000.0),
+        ),
+    )
+    cluster = with_costs(CLUSTER, table)
+    roofline = BlockCosts(cluster, Mesh()).roofline
+    job = program(f"gpt:layers=1,hidden={inner},heads=4,sequence=256,vocabulary={columns}",
+                  "micro_batch=8", 1)  # fmt: skip
+    (logits,) = (one for _, one in job.model.root.operators() if one.name == "logits")
+    times = {phase: roofline.time_ns(Compute(logits, (), phase)) for phase in Phase}
+    assert times[Phase.FORWARD] == times[Phase.RECOMPUTE] == pytest.approx(10_000)
+    assert times[Phase.WEIGHT] == pytest.approx(12_000)
+    plain = BlockCosts(with_costs(CLUSTER, replace(table, transposed=())), Mesh()).roofline
+    assert times[Phase.BACKWARD] == plain.time_ns(Compute(logits, (), Phase.BACKWARD))
+
+
 def test_operators_between_two_sizes_have_a_ratio_between() -> None:
     roofline = model(TABLE)
 
@@ -196,7 +220,7 @@ def once(run: Callable[[], Any]) -> float:
 
 
 def test_kernels_are_measured_by_shape(tmp_path: Path) -> None:
-    """On the CPU, where they are not used. Their FLOPs are what the simulator counts."""
+    """On the CPU, of which convolutions, unaligned products and Adam's step are not used."""
     about = torch, "cpu", torch.float32, once
     with torch.no_grad():
         table = CostTable(
@@ -206,6 +230,7 @@ def test_kernels_are_measured_by_shape(tmp_path: Path) -> None:
             attention=tuple(measured_attention(*about)),
             convolutions=tuple(measured_convolutions(*about)),
             unaligned=tuple(measured_unaligned(*about)),
+            transposed=tuple(measured_transposed(*about)),
         )
     write_table(tmp_path / "here.json", table)
     assert read_table(tmp_path / "here.json") == table
@@ -214,6 +239,7 @@ def test_kernels_are_measured_by_shape(tmp_path: Path) -> None:
     }
     assert [row[0] for row in table.convolutions[:2]] == ["forward", "weight"]
     assert {columns % 8 for _, _, columns, *_ in table.unaligned} == {1, 2, 4}
+    assert {row[0] for row in table.transposed} == {"forward", "weight"}
 
 
 def test_a_reference_convolution_is_pytorchs() -> None:

@@ -35,6 +35,24 @@ def test_sharding_gathers_parameters_and_scatters_gradients(
     assert _bytes(calls, CollectiveKind.REDUCE_SCATTER, "dp") == reduces * 2 * _PARAMETERS
 
 
+@pytest.mark.parametrize(
+    ("reshard", "gathers"),
+    [("always", 2 * 3), ("never", 3), ("default", 2 * 3)],
+)
+def test_parameters_that_stay_whole_are_gathered_once_per_micro_batch(
+    reshard: str, gathers: int
+) -> None:
+    line = f"dp=4 zero=3 micro_batches=3 precision=fp16 reshard={reshard}"
+    (calls,) = inferred_calls(program(_MODEL, line, 4))
+    assert _bytes(calls, CollectiveKind.ALL_GATHER, "dp") == gathers * 2 * _PARAMETERS
+
+
+def test_pipeline_stages_gather_and_scatter_once_per_iteration() -> None:
+    ranks = inferred_calls(program(_MODEL, "pp=2 dp=2 zero=3 micro_batches=4 precision=fp16", 4))
+    for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
+        assert sum(_bytes(calls, kind, "dp") for calls in ranks) == 2 * _PARAMETERS
+
+
 def test_deepspeed_all_reduces_gradients_and_gathers_parameters() -> None:
     (calls,) = inferred_calls(program(_MODEL, "dp=4 zero=1 all_reduce=1 precision=fp16", 4))
     assert _bytes(calls, CollectiveKind.ALL_REDUCE, "dp") == 2 * _PARAMETERS

@@ -39,9 +39,12 @@ class Kernels:
             that products reach.
         update_efficiency: the part of the memory bandwidth that a step of Adam reaches; 0: that of
             other operators.
+        transposed: by phase: of products of linear layers with a transposed matrix (rows, columns,
+            inner size of the layer), over plain ones of the same shape.
     """
 
     attention: Mapping[tuple[str, str], Shapes] = field(default_factory=dict)
     convolutions: Mapping[str, Shapes] = field(default_factory=dict)
     unaligned: Mapping[tuple[int, str], float] = field(default_factory=dict)
     update_efficiency: float = 0.0
+    transposed: Mapping[str, Shapes] = field(default_factory=dict)

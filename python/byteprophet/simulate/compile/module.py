@@ -264,10 +264,14 @@ class _Module:
         linear = operator.allows_8_bits and "experts" not in operator.size
         for at, access in enumerate(operator.parameters):
             layout = input_layout(access, splits)
+            summed = splits
+            if at and operator.kind in WEIGHTED:  # a bias, whose gradient is one of the output
+                made = operator.outputs[0].dims
+                summed = {dim: axes for dim, axes in splits.items() if dim in made}
             yield LocalParameter(
                 operator.name,
                 operator.elements(access) // layout.parts(self._mesh),
-                input_gradient_layout(access, splits).partial,
+                input_gradient_layout(access, summed).partial,
                 access.shared,
                 linear=linear and at == 0,
             )

@@ -12,10 +12,13 @@ from byteprophet.simulate.compile.schedules import Action, actions_of
 from byteprophet.simulate.compile.shared import shared_once
 from byteprophet.simulate.compile.steps import Phase, Step
 from byteprophet.simulate.compile.transform import transform
-from byteprophet.simulate.models.module import Call, Model
+from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.operation.layout import Layout
+from byteprophet.simulate.operation.operator import FEATURES, Operator
 from byteprophet.simulate.tree.scope import Scope
 from byteprophet.simulate.tree.strategy import Strategy
+
+_SEQUENCE = "sequence"
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     compiler = Compiler(strategy)
     root = Scope.root(strategy)
     compiler.matched |= root.matched
-    layouts = {name: _input_layout(root) for name in model.root.inputs}
+    layouts = {name: _input_layout(root, model.root, name) for name in model.root.inputs}
     local_bytes = dict.fromkeys(model.root.inputs, 0)
     blocks: list[Block] = []
     asked: list[int | None] = []
@@ -150,16 +153,27 @@ def saved_by(call: Call, compiled: Compiled) -> dict[tuple[str, Layout], int]:
     }
 
 
-def _input_layout(root: Scope) -> Layout:
-    """The layout of the model's inputs: every rank reads the part that it needs."""
-    dims = ("batch", "sequence")
-    split: dict[str, tuple[str, ...]] = dict.fromkeys(dims, ())
+def _input_layout(root: Scope, module: Module, name: str) -> Layout:
+    """The layout of an input of the model: every rank reads the part that it needs."""
+    split: dict[str, tuple[str, ...]] = {}
     for axis, wanted in root.splits:
-        for dim in dims:
+        for dim in ("batch", _SEQUENCE):
             if dim in wanted and axis != "tp":
-                split[dim] = (*split[dim], axis)
+                split[dim] = (*split.get(dim, ()), axis)
                 break
-    return Layout(tuple(split[dim] for dim in dims))
+    return Layout(tuple(split.get(dim, ()) for dim in _dims_of(module, name)))
+
+
+def _dims_of(module: Module, name: str) -> tuple[str, ...]:
+    """The dimensions of an input of a module, as the first operator that reads it has them."""
+    for part in module.body:
+        if isinstance(part, Operator):
+            for access in part.inputs:
+                if access.tensor == name:
+                    return access.dims
+        elif name in part.inputs:
+            return _dims_of(part.module, part.module.inputs[part.inputs.index(name)])
+    return ()  # nothing reads it
 
 
 def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:
@@ -212,11 +226,16 @@ def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:
 
 
 def _check_splits(model: Model, strategy: Strategy) -> None:
-    """Refuse a split over ranks that no operator of the model could take: a typing error."""
+    """Refuse a split over ranks that no operator of the model could take: a typing error.
+
+    One line of a strategy stands for dimensions of all kinds of models, so it is enough if there is
+    one of them. But nobody asks for sequence parallelism without wanting it.
+    """
     modules = {id(call.module): call.module for call in model.blocks}
-    known = {
-        name for module in modules.values() for _, each in module.operators() for name in each.size
-    }
+    operators = [each for module in modules.values() for _, each in module.operators()]
+    known = {name for each in operators for name in each.size}
+    if any(each.features for each in operators):
+        known.add(FEATURES)
     for rule in strategy.rules:
         for axis, dimensions in rule.splits:
             if strategy.mesh.parts((axis,)) > 1 and dimensions and known.isdisjoint(dimensions):
@@ -225,6 +244,12 @@ def _check_splits(model: Model, strategy: Strategy) -> None:
                     f"{' or '.join(dimensions)}, but no operator of {model.name} has such a "
                     f"dimension; there are {', '.join(sorted(known))}"
                 )
+    if _SEQUENCE not in known and any(
+        _SEQUENCE in dimensions and strategy.mesh.parts((axis,)) > 1
+        for rule in strategy.rules
+        for axis, dimensions in rule.splits
+    ):
+        raise UserError(f"strategy: sequence parallelism: model {model.name} has no sequence")
 
 
 def _asked_stages(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:

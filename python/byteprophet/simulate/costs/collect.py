@@ -2,9 +2,10 @@
 
 Matrix products of many shapes, in bf16 on a GPU and in fp32 on a CPU; operators that memory limits;
 adding large tensors, for the memory bandwidth; and very small operators, for the host's time per
-launch: on a GPU in a small model's training, on a CPU behind each other. On a GPU, also attention,
-convolutions and others by shape (``collect_kernels.py``); times are taken between events of its
-stream, behind a busy wait. On a CPU with one thread, they are its processor time.
+launch: on a GPU in a small model's training, on a CPU behind each other. Attention, products with a
+transposed matrix, and on a GPU convolutions and others are measured by shape
+(``collect_kernels.py``). Times of a GPU are taken between events of its stream, behind a busy wait.
+On a CPU with one thread, they are its processor time.
 
 All is measured in several passes, since other programs, or the neighbours of a virtual machine,
 slow a device down for seconds or minutes. A time is the median of a pass, and the least of all
@@ -26,6 +27,7 @@ from byteprophet.simulate.costs.collect_collectives import in_job, measured_coll
 from byteprophet.simulate.costs.collect_kernels import (
     measured_attention,
     measured_convolutions,
+    measured_transposed,
     measured_unaligned,
     training_launch_ns,
     update_bytes_per_s,
@@ -123,6 +125,7 @@ def fastest(tables: Sequence[CostTable]) -> CostTable:
         attention=_least(table.attention for table in tables),
         convolutions=_least(table.convolutions for table in tables),
         unaligned=_least(table.unaligned for table in tables),
+        transposed=_least(table.transposed for table in tables),
     )
 
 
@@ -160,7 +163,7 @@ class _Collector:
         began = time.monotonic()
         attention = self._attention()
         operators = tuple(measured_operators(torch, self._device, self._dtype, self._median_ns))
-        kernels = self._kernels() if self._device == "cuda" else {}
+        kernels = self._kernels()
         products: list[tuple[int, int, int, float]] = []
         shapes = list(self._shapes())
         for at, (m, n, k) in enumerate(shapes, 1):
@@ -185,10 +188,15 @@ class _Collector:
         )
 
     def _kernels(self) -> dict[str, Any]:
-        """What depends on shapes besides matrix products. On a CPU, each operator is measured."""
+        """What depends on shapes besides plain matrix products."""
         about = self._torch, self._device, self._dtype, self._median_ns
-        return {
+        found: dict[str, Any] = {
             "attention": tuple(measured_attention(*about)),
+            "transposed": tuple(measured_transposed(*about)),
+        }
+        if self._device == "cpu":
+            return found
+        return found | {
             "convolutions": tuple(measured_convolutions(*about)),
             "unaligned": tuple(measured_unaligned(*about)),
             "update_bytes_per_s": update_bytes_per_s(self._torch, self._device, self._median_ns),

@@ -1,15 +1,16 @@
 """Measures kernels whose times depend on more than their FLOPs and bytes, with PyTorch.
 
 Fused attention by length and width of a head, forward and backward; convolutions, with the
-gradients of input and weight apart; products with a parameter whose rows do not begin at multiples
-of 16 bytes; a fused step of Adam; and what the host needs per operator in training.
+gradients of input and weight apart; products with a transposed matrix, and those with a parameter
+whose rows do not begin at multiples of 16 bytes; a fused step of Adam; and what the host needs per
+operator in training.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -17,15 +18,15 @@ from byteprophet.simulate.costs.table import (
     MASKS,
     MeasuredAttention,
     MeasuredConvolution,
-    MeasuredUnaligned,
+    MeasuredLayer,
 )
 
 Run = Callable[[], Any]
 Timer = Callable[[Run], float]
 
-_LENGTHS = {"cpu": (64, 256), "cuda": (128, 256, 512, 1024, 2048, 4096)}
-_WIDTHS = {"cpu": (64,), "cuda": (64, 128)}
-_HEADS, _TOKENS = {"cpu": 2, "cuda": 16}, {"cpu": 512, "cuda": 8192}
+_LENGTHS = {"cpu": (64, 256, 1024), "cuda": (128, 256, 512, 1024, 2048, 4096)}
+_WIDTHS = {"cpu": (32, 64, 128), "cuda": (64, 128)}
+_HEADS, _TOKENS = {"cpu": 4, "cuda": 16}, {"cpu": 1024, "cuda": 8192}
 """Heads, and tokens of all samples."""
 _CONVOLUTIONS = {
     "cpu": ((2, 3, 16, 7, 2, 32), (2, 16, 32, 3, 1, 16), (2, 32, 16, 1, 1, 16)),
@@ -46,6 +47,8 @@ _UNALIGNED = {
     "cuda": ((8192, 50257, 1024), (8192, 30522, 1024), (8192, 50260, 1024), (2048, 50257, 768)),
 }
 """Rows, columns and inner size: 2, 4 and 8 bytes."""
+_SIZES = {"cpu": (128, 512, 2048), "cuda": (512, 2048, 8192)}
+"""Of products with a transposed matrix. How much slower one makes them changes little by size."""
 _PARAMETERS, _PARTS = {"cpu": 1 << 18, "cuda": 1 << 26}, 16
 ADAM_BYTES = 28
 """Bytes per fp32 parameter that a step reads and writes: parameter, gradient, both moments."""
@@ -109,20 +112,42 @@ def measured_convolutions(
 
 def measured_unaligned(
     torch: Any, device: str, dtype: Any, time_ns: Timer
-) -> Iterator[MeasuredUnaligned]:
-    """The three products of a linear layer, laid out as PyTorch does."""
-    for rows, columns, inner in _UNALIGNED[device]:
-        given, weight, gradient = (
-            _random(torch, device, dtype, size)
-            for size in ((rows, inner), (columns, inner), (rows, columns))
-        )
-        runs: dict[str, Run] = {
-            "forward": lambda given=given, weight=weight: given @ weight.t(),  # type: ignore[misc]
-            "backward": lambda weight=weight, gradient=gradient: gradient @ weight,  # type: ignore[misc]
-            "weight": lambda given=given, gradient=gradient: gradient.t() @ given,  # type: ignore[misc]
-        }
-        for phase, run in runs.items():
-            yield phase, rows, columns, inner, time_ns(run)
+) -> Iterator[MeasuredLayer]:
+    """All products of linear layers with rows that begin anywhere."""
+    for shape in _UNALIGNED[device]:
+        yield from _products(torch, device, dtype, shape, time_ns)
+
+
+def measured_transposed(
+    torch: Any, device: str, dtype: Any, time_ns: Timer
+) -> Iterator[MeasuredLayer]:
+    """The products of linear layers in which a matrix is transposed."""
+    sizes = _SIZES[device]
+    for shape in product(sizes, sizes, sizes):
+        yield from _products(torch, device, dtype, shape, time_ns, ("forward", "weight"))
+
+
+def _products(
+    torch: Any,
+    device: str,
+    dtype: Any,
+    shape: tuple[int, int, int],
+    time_ns: Timer,
+    phases: Sequence[str] = ("forward", "backward", "weight"),
+) -> Iterator[MeasuredLayer]:
+    """The products of a linear layer, laid out as PyTorch does."""
+    rows, columns, inner = shape
+    given, weight, gradient = (
+        _random(torch, device, dtype, size)
+        for size in ((rows, inner), (columns, inner), (rows, columns))
+    )
+    runs: dict[str, Run] = {
+        "forward": lambda: given @ weight.t(),
+        "backward": lambda: gradient @ weight,
+        "weight": lambda: gradient.t() @ given,
+    }
+    for phase in phases:
+        yield phase, *shape, time_ns(runs[phase])
 
 
 def update_bytes_per_s(torch: Any, device: str, time_ns: Timer) -> float:

@@ -27,12 +27,18 @@ _ELEMENT_BYTES, _ALIGNED_BYTES = 2, 16
 Key = TypeVar("Key")
 
 
-def kernels_of(table: CostTable, gpu: Gpu) -> Kernels:
-    """What was measured besides matrix products, of a GPU whose efficiencies are the table's."""
-    model = Roofline(gpu, Mesh())
-    update = table.update_bytes_per_s / gpu.memory_bytes_per_s
+def kernels_of(table: CostTable, gpu: Gpu, products: Shapes | None) -> Kernels:
+    """What was measured besides plain matrix products, of a GPU with the table's efficiencies.
+
+    ``products``: the ratios of plain ones.
+    """
+    model = Roofline(gpu, Mesh(), products)
     return Kernels(
-        _attention(table, model), _convolutions(table, model), unaligned(table, gpu), update
+        attention=_attention(table, model),
+        convolutions=_convolutions(table, model),
+        unaligned=unaligned(table, gpu),
+        update_efficiency=table.update_bytes_per_s / gpu.memory_bytes_per_s,
+        transposed=_transposed(table, model),
     )
 
 
@@ -80,6 +86,14 @@ def _convolutions(table: CostTable, model: Roofline) -> dict[str, Shapes]:
         places = samples * (-(-side // stride)) ** 2
         read = samples * inputs * side**2 / places
         rows.append((phase, (places, outputs, inputs * kernel**2, read), ratio))
+    return _shapes(rows)
+
+
+def _transposed(table: CostTable, model: Roofline) -> dict[str, Shapes]:
+    rows = []
+    for phase, *sizes, measured_ns in table.transposed:
+        shape = sizes if phase == Phase.FORWARD.value else sizes[::-1]
+        rows.append((phase, tuple(sizes), measured_ns / model.product_ns(1, *shape)))
     return _shapes(rows)
 
 

@@ -244,14 +244,21 @@ class Roofline:
             return self._fp8_ns(step.phase, sizes, (batch, rows, columns, inner))
         moved = self.memory_ns(sum(sizes))
         moved = max(moved, self._unaligned_ns(step.phase, (batch, rows, columns, inner)))
+        laid_out = self._laid_out(step, batch * rows, columns, inner)
         if step.phase is Phase.WEIGHT:
-            return max(moved, self.product_ns(batch, inner, columns, rows))
+            return max(moved, self.product_ns(batch, inner, columns, rows) * laid_out)
         if step.phase is not Phase.BACKWARD:
-            return max(moved, self.product_ns(batch, rows, columns, inner))
+            return max(moved, self.product_ns(batch, rows, columns, inner) * laid_out)
         gradient = max(moved, self.product_ns(batch, rows, inner, columns))
         if operator.parameters:
             return gradient
         return gradient + max(moved, self.product_ns(batch, inner, columns, rows))
+
+    def _laid_out(self, step: Compute, *sizes: float) -> float:
+        """How much longer a product of a linear layer takes, because a matrix is transposed."""
+        phase = Phase.FORWARD if step.phase is Phase.RECOMPUTE else step.phase
+        shapes = self._kernels.transposed.get(phase.value)
+        return shapes.ratio(*sizes) if shapes and step.operator.parameters else 1.0
 
     def _unaligned_ns(self, phase: Phase, product: tuple[float, float, float, float]) -> float:
         """The time of a product whose rows begin at no multiples of 16 bytes; 0 if they do.

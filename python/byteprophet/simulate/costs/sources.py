@@ -77,7 +77,6 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
         return cluster
     gpu, node = cluster.gpu, cluster.node
     values: dict[str, float] = {}
-    shapes = None
     if table.products:
         large = [
             2 * m * n * k / ns for m, n, k, ns in table.products if 2 * m * n * k >= _LARGE_FLOPS
@@ -110,14 +109,13 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
         part, key = name.split(".")
         by_part[part][key] = value
     gpu = replace(gpu, **by_part["gpu"])  # type: ignore[arg-type]
-    if table.products:
-        shapes = _shapes(table, gpu)
+    shapes = _shapes(table, gpu) if table.products else None
     sources = {name: Source(table.source, _UNCERTAINTIES[name]) for name in values}
     found = replace(
         cluster,
         gpu=gpu,
         operators=curves(table, gpu),
-        kernels=kernels_of(table, gpu),
+        kernels=kernels_of(table, gpu, shapes),
         node=replace(node, **by_part["node"]),  # type: ignore[arg-type]
         shapes=shapes,
         beliefs=replace(cluster.beliefs, sources={**cluster.beliefs.sources, **sources}),

@@ -26,12 +26,13 @@ MeasuredAttention: TypeAlias = tuple[str, str, int, int, int, int, float]
 """Phase, "causal" or "full", samples, heads, tokens, width of a head, and time in ns."""
 MeasuredConvolution: TypeAlias = tuple[str, int, int, int, int, int, int, float]
 """Phase, samples, input channels, output channels, kernel, stride, side of the input, and ns."""
-MeasuredUnaligned: TypeAlias = tuple[str, int, int, int, float]
-"""Phase, rows, columns, inner size, and time in ns."""
+MeasuredLayer: TypeAlias = tuple[str, int, int, int, float]
+"""Phase, rows, columns, inner size, and time in ns of one of a linear layer's three products."""
 MASKS = ("causal", "full")
 _KINDS = tuple(kind.value for kind in CollectiveKind)
 _PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value)
 _PARTS = (*_PHASES, Phase.WEIGHT.value)
+_TRANSPOSED = (Phase.FORWARD.value, Phase.WEIGHT.value)
 _NUMBERS = (
     "memory_bytes_per_s",
     "attention_flops_per_s",
@@ -65,6 +66,8 @@ class CostTable:
             and time in ns of square convolutions, channels last.
         unaligned: phase, rows, columns, inner size and time in ns of products with a parameter
             whose rows do not begin at multiples of 16 bytes.
+        transposed: the same of products with a transposed matrix, which linear layers have in the
+            forward pass and for the gradient of the weight.
     """
 
     source: str
@@ -79,7 +82,8 @@ class CostTable:
     operators: tuple[MeasuredOperator, ...] = ()
     attention: tuple[MeasuredAttention, ...] = ()
     convolutions: tuple[MeasuredConvolution, ...] = ()
-    unaligned: tuple[MeasuredUnaligned, ...] = ()
+    unaligned: tuple[MeasuredLayer, ...] = ()
+    transposed: tuple[MeasuredLayer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ _LISTS = {
         "phase, samples, inputs, outputs, kernel, stride, side, ns", (_PARTS,), 100_000
     ),
     "unaligned": _Rows("phase, rows, columns, inner, ns", (_PARTS,), 10_000),
+    "transposed": _Rows("phase, rows, columns, inner, ns", (_TRANSPOSED,), 100_000),
 }
 
 

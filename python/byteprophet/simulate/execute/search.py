@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from math import gcd
@@ -42,12 +42,14 @@ Family = tuple[str, ...]
 """
 
 
-def candidates(job: Job, gpus_per_node: int) -> Iterator[str]:
-    """The strategies without context parallelism, each in one line."""
-    return chain.from_iterable(_families(job, gpus_per_node, (1,)))
+def candidates(job: Job, gpus_per_node: int, tokens: int) -> Iterator[str]:
+    """The strategies without context parallelism, each in one line, for ``tokens`` per sample."""
+    return chain.from_iterable(_families(job, gpus_per_node, (1,), tokens))
 
 
-def _families(job: Job, gpus_per_node: int, degrees: Sequence[int]) -> Iterator[Family]:
+def _families(
+    job: Job, gpus_per_node: int, degrees: Sequence[int], tokens: int
+) -> Iterator[Family]:
     """All candidates with these context-parallel ``degrees``."""
     within = job.gpus if job.gpus <= gpus_per_node else gcd(job.gpus, gpus_per_node)
     for tp in _divisors(within):
@@ -58,21 +60,21 @@ def _families(job: Job, gpus_per_node: int, degrees: Sequence[int]) -> Iterator[
             for pp in _divisors(left, _MOST_PP):
                 dp = left // pp
                 if job.batch % dp == 0:
-                    yield from _shaped(job.batch // dp, tp, pp, dp, cp)
+                    mesh = f"tp={tp} pp={pp} dp={dp}" + (f" cp={cp} ring=1" if cp > 1 else "")
+                    sequence = " sp=1" if tp > 1 and tokens > 1 else ""
+                    yield from _shaped(job.batch // dp, mesh, _variants(sequence, pp, dp * cp))
 
 
-def _shaped(samples: int, tp: int, pp: int, dp: int, cp: int) -> Iterator[Family]:
+def _shaped(samples: int, mesh: str, variants: Iterable[str]) -> Iterator[Family]:
     """The candidates of a mesh. ``samples``: those of a data-parallel rank in an iteration."""
-    mesh = f"tp={tp} pp={pp} dp={dp}" + (f" cp={cp} ring=1" if cp > 1 else "")
     sizes = [size for size in _powers(samples) if samples % size == 0]
-    for variant in _variants(tp, pp, dp * cp):
+    for variant in variants:
         yield tuple(
             f"{mesh} micro_batch={size} micro_batches={samples // size}{variant}" for size in sizes
         )
 
 
-def _variants(tp: int, pp: int, replicas: int) -> Iterator[str]:
-    sequence = " sp=1" if tp > 1 else ""
+def _variants(sequence: str, pp: int, replicas: int) -> Iterator[str]:
     schedules = ["", " schedule=interleaved chunks=2", " schedule=zb1p"] if pp > 1 else [""]
     shards = [""] if replicas == 1 else [" zero=1"] if pp > 1 else [" zero=1", " zero=3"]
     for schedule in schedules:
@@ -149,12 +151,12 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     node, several = cluster.node.gpus, _powers(_MOST_CP)[1:]
     source = load_source(job.model, job.sequence)  # refused once, not by every process
     tokens = source(1).tokens
-    families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,)))
+    families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,), tokens))
     known = {} if kept is None else kept.load(job, cluster)
     found: dict[str, Found] = {}
     _find(job, source, families, known, found, told, kept)
     if 1 < tokens < _LONG and not any(one.fits for one in found.values()):
-        families += _families(job, node, several)
+        families += _families(job, node, several, tokens)
         _find(job, source, families, known, found, told, kept)
     if not found:
         raise UserError(_without_candidates(job))

@@ -207,6 +207,9 @@ class Tables:
         precision, strategy = self.precision, self.strategy
         updated = precision.gradient_bytes + 2 * precision.state_bytes
         moved = precision.parameter_bytes
+        if moved >= _COPY_BYTES:
+            updated += 2 * moved  # there is no copy: they are read and written
+            moved = 0
         if strategy.eager and precision.parameter_bytes < _COPY_BYTES:
             moved += _COPY_BYTES + precision.gradient_bytes  # its copy is read, gradients cleared
         elements = sum(

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from byteprophet.simulate.compile.program import Program, Stage
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Step
 from byteprophet.simulate.execute.gradients import Sizes, buckets, held, merged
+from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
 
@@ -40,7 +41,7 @@ def inferred_calls(program: Program) -> list[Calls]:
     pp = program.strategy.mesh.pp
     calls = [Counter[Called]() for _ in range(pp)]
     for number, stage in enumerate(program.stages):
-        calls[number % pp] += _of_operators(program, stage) + _of_buckets(program, stage)
+        calls[number % pp] += _of_operators(program, stage) + _of_buckets(program, number)
         if number:
             _add_messages(program, number, calls)
     for pp_rank in range(pp):
@@ -68,14 +69,22 @@ def _counted(steps: Iterable[Step]) -> Calls:
     )
 
 
-def _of_buckets(program: Program, stage: Stage) -> Calls:
-    """Collectives of gradients and, where ranks shard them, of parameters."""
-    strategy = program.strategy
+def _gathers(program: Program, stage: int) -> int:
+    """How often ranks gather the sharded parameters of a stage."""
+    actions = program.actions[stage % program.strategy.mesh.pp]
+    gathered = zip(actions, gathers_before(actions, program.strategy), strict=True)
+    return sum(gathers for action, gathers in gathered if action.stage == stage)
+
+
+def _of_buckets(program: Program, number: int) -> Calls:
+    """Collectives of a stage's gradients and, where ranks shard them, of its parameters."""
+    strategy, stage = program.strategy, program.stages[number]
     precision = PRECISIONS[strategy.precision]
     scatters = strategy.reduce_scatters
     reduction = CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
-    reduced = strategy.micro_batches if strategy.zero >= 2 else 1
-    gathered = (0, 1, 1, 2 * strategy.micro_batches)[strategy.zero]
+    each = strategy.zero == 2 or (strategy.zero == 3 and strategy.mesh.pp == 1)
+    reduced = strategy.micro_batches if each else 1
+    gathered = _gathers(program, number) if strategy.zero == 3 else min(strategy.zero, 1)
     found: Calls = Counter()
     for bucket in buckets(stage.blocks, strategy):
         whose = held([stage.blocks[at] for at in bucket], strategy.mesh)

@@ -3,7 +3,8 @@
 The model is traced with two batch sizes, to see which tensors grow with the batch. Each tensor has
 then the dimensions batch, rows and columns: columns are its last axis, rows all others. So the
 batch of any operator can be split. Linear layers have the dimensions inner and columns, and can be
-split along both, as elementwise operators can along columns.
+split along both, as elementwise operators can along columns. What tensor-parallel ranks usually
+split follows from the flow of data (``traced_flow.py``).
 
 No parameter gets memory, and nothing is computed. The FLOPs of the operators are compared with what
 PyTorch counts, so that an operator that is not known is refused instead of forgotten.
@@ -188,12 +189,13 @@ def _operators(nodes: Sequence[Node], samples: int) -> list[Row]:
     """The operators, with the modules around them; parameters that several read are shared."""
     rows: list[Row] = []
     uses = Counter(parameter.name for node in nodes for parameter in node.parameters)
+    several = frozenset(name for name, count in uses.items() if count > 1)
     for node in nodes:
-        operator = operator_of(node, samples)
+        operator = operator_of(node, samples, several)
         if operator is None:
             continue
         parameters = tuple(
-            replace(access, shared=parameter.name) if uses[parameter.name] > 1 else access
+            replace(access, shared=parameter.name) if parameter.name in several else access
             for access, parameter in zip(operator.parameters, node.parameters, strict=True)
         )
         rows.append((node.modules, replace(operator, parameters=parameters)))

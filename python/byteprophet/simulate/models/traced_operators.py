@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from typing import Any
 
+from byteprophet.simulate.models.traced_flow import (
+    Spans,
+    columns_of,
+    has_rows_in_parts,
+    passed_on,
+    units,
+)
 from byteprophet.simulate.operation.operator import Access, Kind, Operator
 
 _SAME_MEMORY = """
@@ -20,6 +28,8 @@ _SAVE_NOTHING = frozenset(["add", "sub", "cat", "mean", "sum", "dropout", "adapt
 _SAVE_OUTPUT = frozenset(["relu", "softmax", "sigmoid", "tanh", "exp", "log_softmax"])
 _KEEP_BESIDES = {"dropout": 1, "max_pool2d": 8}
 """Bytes per element of the output that are kept besides: masks, and indices."""
+_ROWS_OF_WORDS = 2
+"""A table of words has more rows than so many for each column, or is shared with another layer."""
 _CAUSAL = 5
 """The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
 _CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d", "convolution"])
@@ -28,7 +38,10 @@ _PRODUCTS = frozenset(["matmul", "bmm", "mm"])
 
 @dataclass
 class Tensor:
-    """A tensor of the graph. ``kind``: parameter, buffer, input, or made by a call (empty)."""
+    """A tensor of the graph.
+
+    ``kind``: parameter, buffer, input, or made by a call (empty). ``spans``: see ``traced_flow``.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -37,6 +50,7 @@ class Tensor:
     differentiable: bool = True
     per_sample: int = 0
     columns_grow: bool = False
+    spans: Spans = ()
 
     @staticmethod
     def of(name: str, value: Any, kind: str = "") -> Tensor:
@@ -44,6 +58,11 @@ class Tensor:
         floating = value.dtype.is_floating_point
         size = 2 if floating else value.dtype.itemsize
         return Tensor(name, tuple(value.shape), size, kind, floating and kind in ("", "parameter"))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether each rank can take the part that it needs: no activation has a gradient by it."""
+        return self.kind == "parameter" or not self.differentiable
 
     @property
     def elements(self) -> int:
@@ -63,7 +82,11 @@ class Tensor:
 
 @dataclass
 class Node:
-    """A call. ``modules``: the paths of the modules around it, from the outermost one."""
+    """A call.
+
+    ``modules``: the paths of the modules around it, from the outermost one. ``rows_in_parts``: of a
+    linear layer, whether tensor-parallel ranks have parts of the rows that it gets.
+    """
 
     target: str
     modules: tuple[str, ...]
@@ -72,6 +95,7 @@ class Node:
     causal: bool = False
     is_output: bool = False
     parameters: list[Tensor] = field(default_factory=list)
+    rows_in_parts: bool = False
 
     @property
     def output_names(self) -> list[str]:
@@ -95,6 +119,7 @@ class Node:
             if value.numel() == viewed.elements:
                 seen = Tensor.of(viewed.name, value, viewed.kind)
                 seen.differentiable = viewed.differentiable
+                seen.spans = passed_on(target, _arguments(node, tensors), seen.shape)
                 tensors[node.name] = seen
                 return []
         made = [
@@ -104,6 +129,13 @@ class Node:
         ]
         if not made:
             return []
+        row_wise = target == "linear" and has_rows_in_parts(given[0])
+        for tensor in made:
+            tensor.differentiable &= any(one.differentiable for one in given)
+            if target != "linear":
+                tensor.spans = passed_on(target, _arguments(node, tensors), tensor.shape)
+            elif not row_wise:
+                tensor.spans = columns_of(tensor.shape)
         tensors.update({tensor.name: tensor for tensor in made})
         stack = node.meta.get("nn_module_stack") or {}
         paths = tuple(path for path, _ in stack.values() if path)
@@ -115,8 +147,22 @@ class Node:
                 made,
                 bool(node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])),
                 parameters=[tensor for tensor in given if tensor.kind == "parameter"],
+                rows_in_parts=row_wise,
             )
         ]
+
+
+def _arguments(node: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The arguments of an FX node by name, with tensors in place of nodes."""
+    from torch.fx.node import map_arg
+
+    if not hasattr(node.target, "_schema"):  # of getitem, which has one tensor
+        return {"self": tensors[_output_name(node.args[0].name, node.args[1])]}
+    listed = node.target._schema.arguments
+    named = {one.name: one.default_value for one in listed if one.has_default_value()}
+    named |= dict(zip((one.name for one in listed), node.args, strict=False)) | node.kwargs
+    found: Any = map_arg(named, lambda one: tensors.get(one.name))  # type: ignore[arg-type,return-value]
+    return dict(found)
 
 
 def _output_name(node: str, at: int) -> str:
@@ -124,31 +170,49 @@ def _output_name(node: str, at: int) -> str:
     return f"{node}.{at}" if at else node
 
 
-def operator_of(node: Node, samples: int) -> Operator | None:
-    """The operator of a call; None if it reads no activation and makes none that grows."""
+def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) -> Operator | None:
+    """The operator of a call; None if it reads no activation and makes none that grows.
+
+    ``shared``: the parameters that several operators read.
+    """
     if not node.inputs and not node.parameters:
         return None
     dims = _Dims(samples)
     if node.target == "linear" and node.parameters and node.inputs:
         return _linear(node, dims)
-    outputs = [dims.access(tensor) for tensor in node.outputs]
-    inputs = [dims.access(tensor) for tensor in node.inputs]
-    parameters = [
-        Access(f"parameter{at}", (dims.named(f"parameter{at}", tensor.elements),))
-        for at, tensor in enumerate(node.parameters)
-    ]
+    parts = gcd(*(units(tensor.spans) for tensor in node.outputs))
+    split = ""
+    if parts > 1:
+        split = "columns" if parts == node.outputs[0].columns else "heads"
+        dims.named(split, parts)
+    outputs = [dims.access(tensor, split=split) for tensor in node.outputs]
+    inputs = [dims.access(tensor, split=split) for tensor in node.inputs]
+    if _is_of_words(node, shared):
+        split = "vocabulary"
+        words, width = node.parameters[0].shape
+        own = (dims.named("vocabulary", words), dims.named("columns", width))
+        parameters = [Access("parameter0", own)]
+    else:
+        by_column = split == "columns" and node.target in _ELEMENTWISE
+        parameters = [
+            Access(f"parameter{at}", (dims.parameter(at, tensor, split if by_column else ""),))
+            for at, tensor in enumerate(node.parameters)
+        ]
     kind, flops = _work(node, samples)
-    whole = () if node.target in _ELEMENTWISE else (name for name in dims.sizes if name != "batch")
+    whole: Iterable[str] = ()
+    if parts > 1 or node.target not in _ELEMENTWISE:
+        whole = (name for name in dims.sizes if name not in ("batch", split))
     saved = _saved(node)
     if node.target in _KEEP_BESIDES:
         size = _KEEP_BESIDES[node.target]
         besides = Access(f"{outputs[0].tensor}.kept", outputs[0].dims, size, differentiable=False)
         outputs.append(besides)
         saved = (*saved, besides.tensor)
+    sizes = dims.of((*inputs, *outputs, *parameters))
     return Operator(
         name=node.target,
         kind=kind,
-        sizes=tuple(dims.sizes.items()),
+        sizes=sizes,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         parameters=tuple(parameters),
@@ -157,7 +221,19 @@ def operator_of(node: Node, samples: int) -> Operator | None:
         backward_flops=2 * flops,
         saved=saved,
         causal=node.causal and kind is Kind.ATTENTION,
+        features=split,
     )
+
+
+def _is_of_words(node: Node, shared: frozenset[str]) -> bool:
+    """Whether an embedding is one of words, of which tensor-parallel ranks have some each.
+
+    Tables of positions and of kinds of tokens are small, and have few rows for their width.
+    """
+    if node.target != "embedding" or not node.parameters or not node.outputs[0].per_sample:
+        return False
+    table = node.parameters[0]
+    return table.name in shared or table.shape[0] > _ROWS_OF_WORDS * table.shape[1]
 
 
 class _Dims:
@@ -166,6 +242,11 @@ class _Dims:
     def __init__(self, samples: int) -> None:
         self.sizes: dict[str, int] = {"batch": samples}
 
+    def of(self, accesses: Iterable[Access]) -> tuple[tuple[str, int], ...]:
+        """The sizes for an operator with these ``accesses``, which may all have no batch."""
+        used = {dim for access in accesses for dim in access.dims}
+        return tuple((dim, size) for dim, size in self.sizes.items() if dim in used)
+
     def named(self, name: str, size: int) -> str:
         """A dimension of this name and size; another name if that has another size."""
         free, number = name, 2
@@ -173,11 +254,35 @@ class _Dims:
             free, number = f"{name}{number}", number + 1
         return free
 
-    def access(self, tensor: Tensor, columns: str = "columns") -> Access:
-        """The tensor with the dimensions batch (if it grows), rows and columns."""
-        own = (self.named("rows", tensor.rows), self.named(columns, tensor.columns))
-        dims = ("batch", *own) if tensor.per_sample else own
-        return Access(tensor.name, dims, tensor.element_bytes, differentiable=tensor.differentiable)
+    def parameter(self, at: int, tensor: Tensor, split: str) -> str:
+        """The dimension of a parameter. One with an element for each of what is split is, too."""
+        if split and tensor.elements == self.sizes[split]:
+            return split
+        return self.named(f"parameter{at}", tensor.elements)
+
+    def access(self, tensor: Tensor, columns: str = "columns", split: str = "") -> Access:
+        """The tensor with the dimensions batch, rows and columns.
+
+        What needs no gradient has no batch unless it grows with the batch. Everything else has one:
+        ranks with other samples have gradients of their own of it, which are added up as those of
+        parameters. What does not grow, e.g. a loss, is so much smaller.
+
+        Args:
+            tensor: the tensor.
+            columns: the name of the dimension of its columns.
+            split: the dimension of which ranks may have parts, in place of columns if it has any.
+        """
+        elements = tensor.per_sample or tensor.elements
+        if split and tensor.spans and elements % self.sizes[split] == 0:
+            own = (self.named("rows", elements // self.sizes[split]), split)
+        else:
+            own = (self.named("rows", tensor.rows), self.named(columns, tensor.columns))
+        learns = tensor.differentiable
+        if tensor.per_sample:
+            return Access(tensor.name, ("batch", *own), tensor.element_bytes, differentiable=learns)
+        if not learns:
+            return Access(tensor.name, own, tensor.element_bytes, differentiable=False)
+        return Access(tensor.name, ("batch", *own), tensor.element_bytes, 1 / self.sizes["batch"])
 
 
 def _linear(node: Node, dims: _Dims) -> Operator:
@@ -198,6 +303,7 @@ def _linear(node: Node, dims: _Dims) -> Operator:
         flops=flops,
         backward_flops=2 * flops,
         saved=(source.name,),
+        features=read.dims[-1] if node.rows_in_parts else "columns" if output.spans else "",
     )
 
 

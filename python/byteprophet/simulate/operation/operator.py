@@ -7,6 +7,7 @@ can be split, what a split makes of each tensor, the shape of a matrix product, 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -28,6 +29,8 @@ class Kind(str, Enum):
     """Another view of the same memory; it takes no time."""
 
 
+FEATURES = "features"
+"""Stands for the dimension that tensor parallelism splits, of operators of traced models."""
 _EIGHT_BIT_MULTIPLE = 16
 """Products with 8-bit inputs need sides that are multiples of this."""
 _SIXTEEN_BITS = frozenset(["vocabulary", "slots"])
@@ -75,6 +78,8 @@ class Operator:
         saved: activations that are kept for the backward pass.
         causal: attention, or a softmax, that computes only the lower half of the scores.
         temporary: what else there is while it runs, but no longer: it takes memory, and no time.
+        features: of a traced model, the dimension that a split over ``FEATURES`` splits; empty:
+            none. None: the operator has dimensions of these names itself.
     """
 
     name: str
@@ -89,6 +94,13 @@ class Operator:
     saved: tuple[str, ...] = ()
     causal: bool = False
     temporary: tuple[Access, ...] = ()
+    features: str | None = None
+
+    def among(self, dims: Collection[str]) -> list[str]:
+        """Those of ``dims`` that it has. ``FEATURES`` goes before all others."""
+        if FEATURES in dims and self.features is not None:
+            return [self.features] if self.features else []
+        return [dim for dim in dims if dim in self.size]
 
     @cached_property
     def size(self) -> dict[str, int]:

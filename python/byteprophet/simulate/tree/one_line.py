@@ -10,9 +10,10 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import FEATURES
 from byteprophet.simulate.tree.strategy import PRECISIONS, Rule, Strategy
 
-_TENSOR_PARALLEL = ("heads", "inner", "vocabulary")
+_TENSOR_PARALLEL = (FEATURES, "heads", "inner", "vocabulary")
 _RECOMPUTE = {"none": (), "attention": ("layers.*.attention.core",), "full": ("layers.*",)}
 HELP = {
     "tp": "tensor-parallel ranks",

@@ -77,7 +77,7 @@ class Scope:
         """
         found: dict[str, tuple[str, ...]] = {}
         for axis, dims in self.splits:
-            here = [dim for dim in dims if dim in operator.size]
+            here = operator.among(dims)
             allowed = [dim for dim in here if dim not in operator.whole]
             if mesh.sizes[axis] == 1 or not here:
                 continue
@@ -90,9 +90,14 @@ class Scope:
         for dim, axes in found.items():
             parts = mesh.parts(axes)
             if operator.size[dim] % parts:
+                advice = (
+                    f"; a strategy file can leave it whole: split = {{ {axes[-1]} = [] }}"
+                    if dim == operator.features
+                    else ""
+                )
                 raise UserError(
                     f"strategy: {self.path}: {dim} has size {operator.size[dim]}, which cannot be "
-                    f"split into {parts} equal parts (over {' x '.join(axes)})"
+                    f"split into {parts} equal parts (over {' x '.join(axes)}){advice}"
                 )
         return found
 
