@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from byteprophet.simulate.models.traced_flow import Span, Spans, passed_on, units
+from byteprophet.simulate.models.traced_flow import Span, Spans, passed_on
 
 _BATCH, _TOKENS, _HEADS, _WIDTH = 2, 3, 4, 6
 _COLUMNS = _HEADS * _WIDTH
@@ -59,6 +59,9 @@ _CASES = [
     _case("mul", [_ROWS, _ROWS], torch.mul),
     _case("add", [_BY_HEAD, _BY_HEAD], torch.add),
     _case("transpose", [_LAST_FIRST], lambda x: x.transpose(1, 2), dim0=1, dim1=2),
+    _case("movedim", [_BY_HEAD], lambda x: x.movedim(1, 3), source=1, destination=3),
+    _case("mT", [_LAST_FIRST], lambda x: x.mT),
+    _case("swapaxes", [_LAST_FIRST], lambda x: x.swapaxes(1, 2), axis0=1, axis1=2),
     _case("t", [((4, 6), 1)], lambda x: x.t()),
     _case("permute", [_BY_HEAD], lambda x: x.permute(2, 0, 1, 3), dims=[2, 0, 1, 3]),
     _case("softmax", [_BY_HEAD], lambda x: x.softmax(-1), dim=-1),
@@ -107,30 +110,79 @@ def test_units_depend_on_the_same_units_alone(case: _Case) -> None:
     before = case.call(*inputs)
     shape, axis = case.inputs[0]
     found = passed_on(case.target, {**case.others, "tensors": given}, tuple(before.shape))
-    assert units(found) == (shape[axis] if case.passes else 1)
-    for span in found:
-        for unit in range(span[1] // span[0]):
-            changed = [
-                one + (_unit_of(own, one.shape) == unit)
-                for one, own in zip(inputs, spans, strict=True)
-            ]
-            differs = case.call(*changed) != before
-            assert differs.any()
-            assert not differs[_unit_of(span, before.shape) != unit].any()
+    if not case.passes:
+        assert found.spans == ()
+        return
+    assert found.units == shape[axis]
+    assert [any(one is each for each in found.shared) for one in given] == [True] * len(given)
+    span = found.spans[0]
+    assert span[1] // span[0] == found.units
+    for unit in range(found.units):
+        changed = [
+            one + (_unit_of(own, one.shape) == unit) for one, own in zip(inputs, spans, strict=True)
+        ]
+        differs = case.call(*changed) != before
+        assert differs.any()
+        assert not differs[_unit_of(span, before.shape) != unit].any()
 
 
 def test_parts_of_fused_columns_have_all_units() -> None:
     """Each rank has its part of queries, of keys and of values."""
     fused = _Given((_BATCH, _TOKENS, 3 * _COLUMNS), ((1, 3 * _COLUMNS),))
     found = passed_on("chunk", {"self": fused, "chunks": 3, "dim": -1}, _ROWS[0])
-    assert found == ((1, _COLUMNS),)
+    assert (found.spans, found.units) == (((1, _COLUMNS),), _COLUMNS)
+    uneven = (_BATCH, _TOKENS, _COLUMNS // 2 * 3)
+    found = passed_on("split", {"self": fused, "dim": 2}, uneven)
+    assert found.units == _COLUMNS // 2 * 3
+
+
+def test_a_part_begins_with_a_unit() -> None:
+    heads = _Given(_ROWS[0], ((_WIDTH, _COLUMNS),))
+    two = (_BATCH, _TOKENS, 2 * _WIDTH)
+    for start, passes in ((_WIDTH, True), (-2 * _WIDTH, True), (_WIDTH // 2, False)):
+        given = {"self": heads, "dim": 2, "start": start, "end": start + 2 * _WIDTH}
+        assert bool(passed_on("slice", given, two).spans) == passes
+    every_other = {"self": heads, "dim": 2, "start": 0, "end": None, "step": 2}
+    assert passed_on("slice", every_other, (_BATCH, _TOKENS, _COLUMNS // 2)).spans == ()
+
+
+def test_a_fused_tensor_is_taken_apart_into_heads() -> None:
+    fused = _Given((_BATCH, _TOKENS, 3, _HEADS, _WIDTH), ((1, 3 * _COLUMNS),))
+    found = passed_on("select", {"self": fused, "dim": 2, "index": 1}, _LAST_FIRST[0])
+    assert found.units == _HEADS
+    assert found.spans[0] == (_WIDTH, _COLUMNS)
+    # Not so if it is a sum over them.
+    assert passed_on("sum", {"self": fused, "dim": [2]}, _LAST_FIRST[0]).spans == ()
+
+
+def test_what_is_the_same_for_all_units_is_read_whole() -> None:
+    rows = _Given(_ROWS[0], ((1, _COLUMNS),))
+    gate = _Given((_BATCH, _TOKENS, 1), ())
+    found = passed_on("mul", {"self": rows, "other": gate}, _ROWS[0])
+    assert found.spans == rows.spans
+    assert found.shared == [rows]
+    queries = _Given(_BY_HEAD[0], (_span(*_BY_HEAD),))
+    keys = _Given((_BATCH, 1, _WIDTH, _TOKENS), ((_TOKENS, _WIDTH * _TOKENS),))
+    found = passed_on(
+        "matmul", {"self": queries, "other": keys}, (_BATCH, _HEADS, _TOKENS, _TOKENS)
+    )
+    assert found.units == _HEADS
+    assert found.shared == [queries]
 
 
 def test_tensors_that_ranks_can_cut_do_not_stop_units() -> None:
     rows = _Given(_ROWS[0], ((1, _COLUMNS),))
-    bias = _Given((_COLUMNS,), (), is_free=True)
-    assert passed_on("add", {"self": rows, "other": bias}, _ROWS[0]) == rows.spans
+    scale, everywhere = _Given((_COLUMNS,), (), is_free=True), _Given((1,), (), is_free=True)
+    found = passed_on("mul", {"self": rows, "other": scale}, _ROWS[0])
+    assert (found.spans, found.shared) == (rows.spans, [rows, scale])
+    assert passed_on("mul", {"self": rows, "other": everywhere}, _ROWS[0]).shared == [rows]
     whole = _Given(_ROWS[0], ())
-    assert passed_on("add", {"self": rows, "other": whole}, _ROWS[0]) == ()
-    gate = _Given((_BATCH, _TOKENS, 1), ())
-    assert passed_on("mul", {"self": rows, "other": gate}, _ROWS[0]) == rows.spans
+    assert passed_on("add", {"self": rows, "other": whole}, _ROWS[0]).spans == ()
+
+
+def test_tensors_without_elements_pass_nothing_on() -> None:
+    rows = _Given(_ROWS[0], ((1, _COLUMNS),))
+    nothing = (_BATCH, 0, _COLUMNS)
+    assert passed_on("slice", {"self": rows, "dim": 1, "start": 0}, nothing).spans == ()
+    empty = _Given(nothing, ((1, _COLUMNS),))
+    assert passed_on("cat", {"tensors": [empty, rows], "dim": 1}, _ROWS[0]).spans == ()

@@ -12,10 +12,11 @@ from torch.nn import functional
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import Program, compile_program
-from byteprophet.simulate.compile.steps import Collective, Step
+from byteprophet.simulate.compile.steps import Collective, Compute, Phase, Step
 from byteprophet.simulate.models.load import load_source
 from byteprophet.simulate.models.traced import Make, traced
 from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Kind
 from byteprophet.simulate.tree.node import Tree
 from byteprophet.simulate.tree.one_line import parse_strategy
 
@@ -139,7 +140,7 @@ def test_layers_have_the_collectives_of_megatron(
     by_path = {block.path: block.compiled for block in blocks}
     layer = by_path["layers.1"]
     assert _collectives(layer.forward) == [("all-reduce", rows)] * 2
-    assert {kind for kind, _ in _collectives(layer.backward)} == {"all-reduce"}
+    assert _collectives(layer.backward) == [("all-reduce", rows)] * 2
     first = [list(by_path).index(path) for path in ("words", "layers.0")]
     before = [step for one in blocks[slice(*first)] for step in one.compiled.forward]
     assert _collectives(before) == [("all-reduce", rows)]  # of the words, not of the places
@@ -174,6 +175,137 @@ def test_what_needs_whole_rows_gathers_them() -> None:
     wide = 4 * _WIDTH * 2
     steps = [step for block in program.stages[0].blocks for step in block.compiled.forward]
     assert _collectives(steps) == [("all-gather", wide)]
+
+
+class _OneHead(nn.Module):
+    """Multi-query attention: all heads of queries have the same keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.out = nn.Linear(_WIDTH, _WIDTH), nn.Linear(_WIDTH, _WIDTH)
+        self.k, self.v = nn.Linear(_WIDTH, _HEAD), nn.Linear(_WIDTH, _HEAD)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        keys, values = (_heads(layer(rows)) for layer in (self.k, self.v))
+        scores = (_heads(self.q(rows)) @ keys.transpose(-2, -1)).softmax(-1)
+        output: Tensor = self.out(_joined(scores @ values))
+        return output
+
+
+class _Turned(_Fused):
+    """Rotary positions, as complex numbers and made without gradients."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        queries, keys, values = (_heads(one) for one in self.qkv(rows).chunk(3, -1))
+        with torch.no_grad():
+            places = torch.arange(rows.shape[1], device=rows.device).float()
+            angles = torch.outer(places, places[: _HEAD // 2])
+        turn = torch.polar(torch.ones_like(angles), angles)
+        queries, keys = (self._turned(one, turn) for one in (queries, keys))
+        found = functional.scaled_dot_product_attention(queries, keys, values)
+        output: Tensor = self.out(_joined(found))
+        return output
+
+    @staticmethod
+    def _turned(heads: Tensor, turn: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turn).flatten(-2)
+
+
+class _Gated(_Fused):
+    """A linear layer on each head, and a bias for each pair of places and head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.places = nn.Linear(_HEAD, _HEAD), nn.Embedding(_TOKENS, _HEADS)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        queries, keys, values = (_heads(one) for one in self.qkv(rows).chunk(3, -1))
+        bias = self.places(torch.arange(_TOKENS)).t()[:, None]
+        scores = (queries @ keys.transpose(-2, -1) + bias).softmax(-1)
+        output: Tensor = self.out(_joined(scores @ values * self.gate(queries).sigmoid()))
+        return output
+
+
+def _steps(attention: Callable[[], nn.Module], *, backward: bool = False) -> list[tuple[str, int]]:
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        whole = nn.Sequential(nn.LayerNorm(_WIDTH), attention())
+        return whole, (torch.zeros(batch, _TOKENS, _WIDTH),)
+
+    blocks = [block.compiled for block in _program(make, "tp=2", 2).stages[0].blocks]
+    return _collectives(
+        step for one in blocks for step in (one.backward if backward else one.forward)
+    )
+
+
+@pytest.mark.parametrize("attention", [_Turned, _Gated])
+def test_attention_has_one_sum_each_way(attention: Callable[[], nn.Module]) -> None:
+    assert _steps(attention) == [("all-reduce", _TOKENS * _WIDTH * 2)]
+    assert _steps(attention, backward=True) == [("all-reduce", _TOKENS * _WIDTH * 2)]
+
+
+def test_heads_that_all_ranks_need_are_gathered() -> None:
+    size = _TOKENS * _HEAD * 2
+    assert _steps(_OneHead)[:2] == [("all-gather", size)] * 2
+    assert ("reduce-scatter", size) in _steps(_OneHead, backward=True)
+
+
+def test_a_shared_weight_is_split_one_way() -> None:
+    """The table of words is split by words, so the rows that meet it at the end are gathered."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.up = nn.Embedding(_WORDS, _WIDTH), nn.Linear(_WIDTH, _WIDTH)
+
+        def forward(self, words: Tensor) -> Tensor:
+            rows = functional.gelu(self.up(self.words(words)))
+            return functional.linear(rows, self.words.weight)
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return Tied(), (torch.zeros(batch, _TOKENS, dtype=torch.long),)
+
+    blocks = [block.compiled for block in _program(make, "tp=2", 2).stages[0].blocks]
+    rows = _TOKENS * _WIDTH * 2
+    assert _collectives(blocks[0].forward) == [("all-reduce", rows)]
+    assert _collectives(blocks[-1].forward) == [("all-gather", rows)]
+    shared = [one for block in blocks for one in block.parameters if one.shared]
+    assert {one.elements for one in shared} == {_WORDS * _WIDTH // 2}
+
+
+def test_data_parallel_ranks_all_do_what_depends_on_parameters_alone() -> None:
+    class Prompted(nn.Module):
+        """Learned rows that a layer transforms, and a loss."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.prompt = nn.Parameter(torch.zeros(_TOKENS, _WIDTH))
+            self.layer = nn.Linear(_WIDTH, _WIDTH)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return (rows * self.layer(torch.tanh(self.prompt))).square().mean()
+
+    def flops(ranks: int) -> int:  # of the layer, on one rank
+        def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+            return Prompted(), (torch.zeros(batch, _TOKENS, _WIDTH),)
+
+        program = _program(make, f"dp={ranks} micro_batch=4", ranks)
+        blocks = [block.compiled for block in program.stages[0].blocks]
+        steps = [step for one in blocks for step in (*one.forward, *one.backward)]
+        assert _collectives([*steps, *program.stages[0].last]) == []
+        summed = {one.summed for block in blocks for one in block.parameters}
+        assert summed == ({("dp",)} if ranks > 1 else {()})
+        (layer,) = (
+            step
+            for step in steps
+            if isinstance(step, Compute)
+            and step.operator.kind is Kind.MATMUL
+            and step.phase is Phase.FORWARD
+        )
+        assert layer.splits == ()
+        return layer.operator.flops
+
+    assert flops(1) == flops(4) == 2 * _TOKENS * _WIDTH * _WIDTH
 
 
 def test_heads_that_ranks_cannot_share_are_refused_with_a_way_out() -> None:

@@ -255,13 +255,33 @@ class _Module:
             layout = output_layout(access, splits)
             working += local_bytes(operator, access, layout, self._mesh)
         self._work_with(working)
-        self._parameters += self._local_parameters(operator, splits)
+        self._parameters += self._local_parameters(operator, splits, scope)
         learns = any(access.differentiable for access in operator.inputs)
         self._tape.append((operator, splits, learns))
         self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
+        if operator.features is not None:
+            self._complete(operator.outputs)
 
-    def _local_parameters(self, operator: Operator, splits: Splits) -> Iterator[LocalParameter]:
+    def _complete(self, outputs: Sequence[Access]) -> None:
+        """Sum partial outputs once, as layers of DTensor do, and not wherever they are read."""
+        for access in outputs:
+            value = self._values[access.tensor]
+            whole = Layout(value.layout.split)
+            self._forward += transform(
+                value.layout, whole, value.whole_bytes, self._mesh, Phase.FORWARD
+            )
+            self._stored[access.tensor] = whole
+            self._values[access.tensor] = replace(value, layout=whole)
+
+    def _local_parameters(
+        self, operator: Operator, splits: Splits, scope: Scope
+    ) -> Iterator[LocalParameter]:
         linear = operator.allows_8_bits and "experts" not in operator.size
+        other_samples: set[str] = set()
+        if operator.features is not None and "batch" not in operator.size:
+            # All data-parallel ranks do this, and their gradients differ.
+            axes = (axis for axis, dims in scope.splits if "batch" in dims)
+            other_samples = {axis for axis in axes if self._mesh.sizes[axis] > 1}
         for at, access in enumerate(operator.parameters):
             layout = input_layout(access, splits)
             summed = splits
@@ -271,7 +291,7 @@ class _Module:
             yield LocalParameter(
                 operator.name,
                 operator.elements(access) // layout.parts(self._mesh),
-                input_gradient_layout(access, summed).partial,
+                tuple(sorted({*input_gradient_layout(access, summed).partial, *other_samples})),
                 access.shared,
                 linear=linear and at == 0,
             )
@@ -322,6 +342,9 @@ class _Module:
                 f"strategy: {scope.path}: max_ongoing: only the last block of a model has its "
                 "backward pass before the forward pass of all others has ended"
             )
+        if self._is_plain(call, scope):
+            self._one_operator(call, scope)
+            return
         layouts = [self._stored[name] for name in call.inputs]
         compiled = self._compiler.compile(call.module, scope, layouts)
         for name, value in zip(call.outputs, compiled.outputs, strict=True):
@@ -342,11 +365,34 @@ class _Module:
         self._forward += compiled.forward
         self._tape.append(compiled)
 
+    @staticmethod
+    def _is_plain(call: Call, scope: Scope) -> bool:
+        """Whether a call is one operator, which runs as any other."""
+        one = len(call.module.body) == 1 and isinstance(call.module.body[0], Operator)
+        return one and not scope.recompute and scope.micro_batches == 1
+
+    def _one_operator(self, call: Call, scope: Scope) -> None:
+        """A module of one operator shares versions of its inputs with what is beside it.
+
+        So several linear layers that read one tensor have one sum of its gradients.
+        """
+        (operator,) = call.module.body
+        assert isinstance(operator, Operator)
+        names = dict(zip(call.module.inputs, call.inputs, strict=True))
+        names |= dict(zip(call.module.outputs, call.outputs, strict=True))
+        first = len(self._parameters)
+        self._operator(
+            operator.renamed(names, call.name), self._compiler.scope(scope, operator.name)
+        )
+        self._parameters[first:] = (
+            replace(one, path=f"{call.name}.{one.path}") for one in self._parameters[first:]
+        )
+
     def _backward(self, entry: _Version | tuple[Operator, Splits, bool] | Compiled) -> list[Step]:
         if isinstance(entry, Compiled):
             return list(entry.backward)
         if isinstance(entry, _Version):
-            if not entry.access.differentiable:
+            if not entry.access.differentiable or entry.access.with_parameters:
                 return []
             gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
             target = entry.stored.gradient

@@ -3,8 +3,8 @@
 The model is traced with two batch sizes, to see which tensors grow with the batch. Each tensor has
 then the dimensions batch, rows and columns: columns are its last axis, rows all others. So the
 batch of any operator can be split. Linear layers have the dimensions inner and columns, and can be
-split along both, as elementwise operators can along columns. What tensor-parallel ranks usually
-split follows from the flow of data (``traced_flow.py``).
+split along both. What tensor-parallel ranks usually split follows from the flow of data
+(``traced_flow.py``): an operator has a dimension of this, columns or heads, in place of columns.
 
 No parameter gets memory, and nothing is computed. The FLOPs of the operators are compared with what
 PyTorch counts, so that an operator that is not known is refused instead of forgotten.
@@ -168,6 +168,7 @@ def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list
 
     found: list[Node] = []
     tensors: dict[str, Tensor] = {}
+    splits: dict[str, str] = {}
     for node in graph.nodes:
         value = node.meta.get("val")
         if node.op == "placeholder":
@@ -176,7 +177,7 @@ def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list
                 kind = kind or ("buffer" if node.name in parameters else "input")
                 tensors[node.name] = Tensor.of(parameters.get(node.name, node.name), value, kind)
         elif node.op == "call_function":
-            found += Node.of(node, tensors)
+            found += Node.of(node, tensors, splits)
         elif node.op == "output":
             returned = [arg.name for arg in node.all_input_nodes]
             names = {tensors[one].name for one in returned if one in tensors}

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
 from byteprophet.simulate.models.traced_flow import (
+    Passed,
     Spans,
     columns_of,
-    has_rows_in_parts,
+    first_axis,
     passed_on,
-    units,
 )
 from byteprophet.simulate.operation.operator import Access, Kind, Operator
 
+_NOTHING = Passed()
 _SAME_MEMORY = """
 alias chunk clone contiguous detach expand flatten getitem narrow permute reshape select slice split
 split_with_sizes squeeze t transpose unbind unflatten unsqueeze view _unsafe_view
@@ -40,7 +42,8 @@ _PRODUCTS = frozenset(["matmul", "bmm", "mm"])
 class Tensor:
     """A tensor of the graph.
 
-    ``kind``: parameter, buffer, input, or made by a call (empty). ``spans``: see ``traced_flow``.
+    ``kind``: parameter, buffer, input, or made by a call (empty). ``of_inputs``: whether it depends
+    on the model's inputs. ``spans``: see ``traced_flow``.
     """
 
     name: str
@@ -51,18 +54,22 @@ class Tensor:
     per_sample: int = 0
     columns_grow: bool = False
     spans: Spans = ()
+    of_inputs: bool = False
 
     @staticmethod
     def of(name: str, value: Any, kind: str = "") -> Tensor:
         """The description of a fake tensor. Floating-point numbers are taken to have 16 bits."""
         floating = value.dtype.is_floating_point
         size = 2 if floating else value.dtype.itemsize
-        return Tensor(name, tuple(value.shape), size, kind, floating and kind in ("", "parameter"))
+        learns = (floating or value.dtype.is_complex) and kind in ("", "parameter")
+        found = Tensor(name, tuple(value.shape), size, kind, learns)
+        found.of_inputs = kind == "input"
+        return found
 
     @property
     def is_free(self) -> bool:
         """Whether each rank can take the part that it needs: no activation has a gradient by it."""
-        return self.kind == "parameter" or not self.differentiable
+        return not self.spans and not (self.differentiable and self.of_inputs)
 
     @property
     def elements(self) -> int:
@@ -84,8 +91,10 @@ class Tensor:
 class Node:
     """A call.
 
-    ``modules``: the paths of the modules around it, from the outermost one. ``rows_in_parts``: of a
-    linear layer, whether tensor-parallel ranks have parts of the rows that it gets.
+    Attributes:
+        modules: the paths of the modules around it, from the outermost one.
+        linear: how tensor-parallel ranks split a linear layer: by columns, by rows, or not (empty).
+        passed: what it passes on otherwise.
     """
 
     target: str
@@ -95,16 +104,31 @@ class Node:
     causal: bool = False
     is_output: bool = False
     parameters: list[Tensor] = field(default_factory=list)
-    rows_in_parts: bool = False
+    linear: str = ""
+    passed: Passed = _NOTHING
 
     @property
     def output_names(self) -> list[str]:
         """The names of its outputs."""
         return [tensor.name for tensor in self.outputs]
 
+    @property
+    def split(self) -> str:
+        """The name of the dimension that it passes on; empty: it needs its inputs whole."""
+        if not self.passed.spans:
+            return ""
+        by_columns = self.passed.spans[:1] == columns_of(self.outputs[0].shape)
+        return "columns" if by_columns else "heads"
+
     @staticmethod
-    def of(node: Any, tensors: dict[str, Tensor]) -> list[Node]:
-        """The call of an FX node; none if it is a view of the same elements."""
+    def of(node: Any, tensors: dict[str, Tensor], splits: dict[str, str]) -> list[Node]:
+        """The call of an FX node; none if it is a view of the same elements.
+
+        Args:
+            node: the node.
+            tensors: those of earlier nodes, by node.
+            splits: how earlier layers split parameters, by their names: all uses split them alike.
+        """
         import torch
 
         value = node.meta.get("val")
@@ -118,8 +142,8 @@ class Node:
             viewed = given[0]
             if value.numel() == viewed.elements:
                 seen = Tensor.of(viewed.name, value, viewed.kind)
-                seen.differentiable = viewed.differentiable
-                seen.spans = passed_on(target, _arguments(node, tensors), seen.shape)
+                seen.differentiable, seen.of_inputs = viewed.differentiable, viewed.of_inputs
+                seen.spans = passed_on(target, _arguments(node, tensors), seen.shape).spans
                 tensors[node.name] = seen
                 return []
         made = [
@@ -129,13 +153,23 @@ class Node:
         ]
         if not made:
             return []
-        row_wise = target == "linear" and has_rows_in_parts(given[0])
         for tensor in made:
             tensor.differentiable &= any(one.differentiable for one in given)
-            if target != "linear":
-                tensor.spans = passed_on(target, _arguments(node, tensors), tensor.shape)
-            elif not row_wise:
-                tensor.spans = columns_of(tensor.shape)
+            tensor.of_inputs = any(one.of_inputs for one in given)
+        if target == "embedding" and given[0].kind == "parameter":
+            splits.setdefault(given[0].name, "columns")
+        linear = _linear_split(given[0], given[1], splits) if target == "linear" else ""
+        passed: list[Passed] = []
+        if not linear:
+            arguments = _arguments(node, tensors)
+            passed = [passed_on(target, arguments, one.shape) for one in made]
+        if linear == "columns":
+            made[0].spans = columns_of(made[0].shape)
+        elif passed and all(one.spans for one in passed):
+            for tensor, its in zip(made, passed, strict=True):
+                tensor.spans = its.spans
+        else:
+            passed = []
         tensors.update({tensor.name: tensor for tensor in made})
         stack = node.meta.get("nn_module_stack") or {}
         paths = tuple(path for path, _ in stack.values() if path)
@@ -147,20 +181,44 @@ class Node:
                 made,
                 bool(node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])),
                 parameters=[tensor for tensor in given if tensor.kind == "parameter"],
-                rows_in_parts=row_wise,
+                linear=linear,
+                passed=_of_all(passed),
             )
         ]
+
+
+def _of_all(passed: Sequence[Passed]) -> Passed:
+    """What is passed on to several outputs."""
+    if not passed:
+        return _NOTHING
+    return passed[0]._replace(units=gcd(*(one.units for one in passed)))
+
+
+def _linear_split(source: Tensor, weight: Tensor, splits: dict[str, str]) -> str:
+    """How a linear layer is split: "columns" or "rows"; empty: not, since heads of rows are."""
+    axis = first_axis(source)
+    rows = axis == len(source.shape) - 1
+    how = "rows" if rows and not source.is_free else "columns" if axis is None else ""
+    if weight.kind == "parameter":
+        how = splits.setdefault(weight.name, how)
+    return how
 
 
 def _arguments(node: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """The arguments of an FX node by name, with tensors in place of nodes."""
     from torch.fx.node import map_arg
 
-    if not hasattr(node.target, "_schema"):  # of getitem, which has one tensor
+    if node.target is operator.getitem:
         return {"self": tensors[_output_name(node.args[0].name, node.args[1])]}
-    listed = node.target._schema.arguments
-    named = {one.name: one.default_value for one in listed if one.has_default_value()}
-    named |= dict(zip((one.name for one in listed), node.args, strict=False)) | node.kwargs
+    if not hasattr(node.target, "_schema"):
+        return {}  # a part of the graph with other settings
+    listed = [one.name for one in node.target._schema.arguments]
+    named = dict(zip(listed, node.args, strict=False)) | node.kwargs
+    named |= {
+        one.name: one.default_value
+        for one in node.target._schema.arguments
+        if one.has_default_value() and one.name not in named
+    }
     found: Any = map_arg(named, lambda one: tensors.get(one.name))  # type: ignore[arg-type,return-value]
     return dict(found)
 
@@ -180,27 +238,22 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
     dims = _Dims(samples)
     if node.target == "linear" and node.parameters and node.inputs:
         return _linear(node, dims)
-    parts = gcd(*(units(tensor.spans) for tensor in node.outputs))
-    split = ""
-    if parts > 1:
-        split = "columns" if parts == node.outputs[0].columns else "heads"
-        dims.named(split, parts)
+    split = dims.named(node.split, node.passed.units) if node.split else ""
     outputs = [dims.access(tensor, split=split) for tensor in node.outputs]
-    inputs = [dims.access(tensor, split=split) for tensor in node.inputs]
+    inputs = [dims.given(tensor, split, node.passed) for tensor in node.inputs]
     if _is_of_words(node, shared):
         split = "vocabulary"
         words, width = node.parameters[0].shape
         own = (dims.named("vocabulary", words), dims.named("columns", width))
         parameters = [Access("parameter0", own)]
     else:
-        by_column = split == "columns" and node.target in _ELEMENTWISE
         parameters = [
-            Access(f"parameter{at}", (dims.parameter(at, tensor, split if by_column else ""),))
+            Access(f"parameter{at}", dims.parameter(at, tensor, split, node.passed))
             for at, tensor in enumerate(node.parameters)
         ]
     kind, flops = _work(node, samples)
     whole: Iterable[str] = ()
-    if parts > 1 or node.target not in _ELEMENTWISE:
+    if split or node.target not in _ELEMENTWISE:
         whole = (name for name in dims.sizes if name not in ("batch", split))
     saved = _saved(node)
     if node.target in _KEEP_BESIDES:
@@ -254,57 +307,82 @@ class _Dims:
             free, number = f"{name}{number}", number + 1
         return free
 
-    def parameter(self, at: int, tensor: Tensor, split: str) -> str:
-        """The dimension of a parameter. One with an element for each of what is split is, too."""
-        if split and tensor.elements == self.sizes[split]:
-            return split
-        return self.named(f"parameter{at}", tensor.elements)
+    def parameter(self, at: int, tensor: Tensor, split: str, passed: Passed) -> tuple[str, ...]:
+        """The dimensions of a parameter."""
+        if split and _is_shared(tensor, passed):
+            return (self.named(f"parameter{at}", tensor.elements // self.sizes[split]), split)
+        return (self.named(f"parameter{at}", tensor.elements),)
+
+    def given(self, tensor: Tensor, split: str, passed: Passed) -> Access:
+        """An input of an operator that passes ``split`` on: some are shared, others read whole."""
+        if split and not _is_shared(tensor, passed):
+            return self.access(tensor, "others")
+        return self.access(tensor, split=split)
 
     def access(self, tensor: Tensor, columns: str = "columns", split: str = "") -> Access:
-        """The tensor with the dimensions batch, rows and columns.
-
-        What needs no gradient has no batch unless it grows with the batch. Everything else has one:
-        ranks with other samples have gradients of their own of it, which are added up as those of
-        parameters. What does not grow, e.g. a loss, is so much smaller.
+        """The tensor with the dimensions batch (if it grows), rows and columns.
 
         Args:
             tensor: the tensor.
             columns: the name of the dimension of its columns.
-            split: the dimension of which ranks may have parts, in place of columns if it has any.
+            split: the dimension of which ranks have parts, in place of columns; empty: none.
         """
         elements = tensor.per_sample or tensor.elements
-        if split and tensor.spans and elements % self.sizes[split] == 0:
+        if split:
             own = (self.named("rows", elements // self.sizes[split]), split)
         else:
             own = (self.named("rows", tensor.rows), self.named(columns, tensor.columns))
-        learns = tensor.differentiable
-        if tensor.per_sample:
-            return Access(tensor.name, ("batch", *own), tensor.element_bytes, differentiable=learns)
-        if not learns:
-            return Access(tensor.name, own, tensor.element_bytes, differentiable=False)
-        return Access(tensor.name, ("batch", *own), tensor.element_bytes, 1 / self.sizes["batch"])
+        return self.made_of(tensor, own)
+
+    @staticmethod
+    def made_of(tensor: Tensor, own: tuple[str, ...]) -> Access:
+        """The tensor with these dimensions, and batch if it grows."""
+        learns, grows = tensor.differentiable, tensor.per_sample > 0
+        dims = ("batch", *own) if grows else own
+        alone = learns and not grows
+        return Access(
+            tensor.name, dims, tensor.element_bytes, differentiable=learns, with_parameters=alone
+        )
+
+
+def _is_shared(tensor: Tensor, passed: Passed) -> bool:
+    return any(tensor is one for one in passed.shared)
 
 
 def _linear(node: Node, dims: _Dims) -> Operator:
     source, output, weight = node.inputs[0], node.outputs[0], node.parameters[0]
-    made = dims.access(output)
-    read = dims.access(source, "inner")
+    if node.split:
+        made, read = _beside_heads(node, dims)
+    else:
+        made, read = dims.access(output), dims.access(source, "inner")
     parameters = [Access("weight", ("columns", read.dims[-1]))]
     parameters += [Access("bias", ("columns",)) for _ in node.parameters[1:]]
     rows = output.rows * (dims.sizes["batch"] if output.per_sample else 1)
     flops = 2 * rows * weight.elements
+    features = {"columns": "columns", "rows": read.dims[-1]}.get(node.linear, node.split)
     return Operator(
         name="linear",
         kind=Kind.MATMUL,
-        sizes=tuple(dims.sizes.items()),
+        sizes=dims.of((made, read, *parameters)),
         inputs=(read,),
         outputs=(made,),
         parameters=tuple(parameters),
         flops=flops,
         backward_flops=2 * flops,
         saved=(source.name,),
-        features=read.dims[-1] if node.rows_in_parts else "columns" if output.spans else "",
+        features=features,
     )
+
+
+def _beside_heads(node: Node, dims: _Dims) -> tuple[Access, Access]:
+    """The output and the input of a linear layer that gets all columns of some heads."""
+    split = dims.named(node.split, node.passed.units)
+    found = []
+    for tensor, name in ((node.outputs[0], "columns"), (node.inputs[0], "inner")):
+        rows = (tensor.per_sample or tensor.elements) // tensor.columns // node.passed.units
+        own = (dims.named("rows", rows), split, dims.named(name, tensor.columns))
+        found.append(dims.made_of(tensor, own))
+    return found[0], found[1]
 
 
 def _work(node: Node, samples: int) -> tuple[Kind, int]:

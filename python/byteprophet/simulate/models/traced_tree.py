@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from byteprophet.simulate.models.module import Call, Module
-from byteprophet.simulate.operation.operator import Access, Operator
+from byteprophet.simulate.operation.operator import Operator
 
 Row = tuple[tuple[str, ...], Operator]
 """The paths of the modules around an operator, and the operator."""
@@ -102,13 +102,4 @@ def _renamed(part: Operator | Call, names: dict[str, str]) -> Operator | Call:
             inputs=tuple(names[name] for name in part.inputs),
             outputs=tuple(names[name] for name in part.outputs),
         )
-
-    def of(accesses: tuple[Access, ...]) -> tuple[Access, ...]:
-        return tuple(replace(one, tensor=names[one.tensor]) for one in accesses)
-
-    return replace(
-        part,
-        inputs=of(part.inputs),
-        outputs=of(part.outputs),
-        saved=tuple(names[name] for name in part.saved),
-    )
+    return part.renamed(names)

@@ -48,7 +48,8 @@ def _layout(access: Access, splits: Splits, *, summed: bool) -> Layout:
     split = tuple(splits.get(dim, ()) for dim in access.dims)
     if not summed:
         return Layout(split)
-    missing = (axes for dim, axes in splits.items() if dim not in access.dims)
+    left = {*access.dims, "batch"} if access.with_parameters else access.dims
+    missing = (axes for dim, axes in splits.items() if dim not in left)
     return Layout(split, tuple(sorted(axis for axes in missing for axis in axes)))
 
 

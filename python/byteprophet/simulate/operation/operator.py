@@ -7,8 +7,8 @@ can be split, what a split makes of each tensor, the shape of a matrix product, 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -50,6 +50,8 @@ class Access:
         density: the part of all elements that exist; less than 1 for tokens sent to experts.
         differentiable: whether it has a gradient.
         shared: of a parameter that other operators read, too: a name that they all have for it.
+        with_parameters: whether gradients of ranks are not added up at it, but with those of
+            parameters: it depends on these alone, or is a loss.
     """
 
     tensor: str
@@ -58,6 +60,7 @@ class Access:
     density: float = 1.0
     differentiable: bool = True
     shared: str = ""
+    with_parameters: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,22 @@ class Operator:
         if FEATURES in dims and self.features is not None:
             return [self.features] if self.features else []
         return [dim for dim in dims if dim in self.size]
+
+    def renamed(self, names: Mapping[str, str], alone: str = "") -> Operator:
+        """The same with other names of tensors; those that ``names`` lacks are in ``alone``."""
+
+        def new(name: str) -> str:
+            return names.get(name, f"{alone}.{name}")
+
+        def of(accesses: tuple[Access, ...]) -> tuple[Access, ...]:
+            return tuple(replace(one, tensor=new(one.tensor)) for one in accesses)
+
+        return replace(
+            self,
+            inputs=of(self.inputs),
+            outputs=of(self.outputs),
+            saved=tuple(map(new, self.saved)),
+        )
 
     @cached_property
     def size(self) -> dict[str, int]:
