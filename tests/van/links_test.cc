@@ -459,6 +459,25 @@ TEST(Links, APeerThatSendsNonsenseLosesItsLink) {
   EXPECT_LE(recv(worker.notices.fd(), &end, 1, 0), 0);
 }
 
+TEST(Links, WhatWasSentOverASocketComesThoughTheOtherOneIsClosed) {
+  Box box;
+  Links server(box);
+  const Offer offer = server.Listen(kLoopback);
+  SilentWorker worker(offer);
+  AwaitLink(server, kWorker);
+  worker.notices = exchange::Descriptor();
+  EXPECT_FALSE(box.HasLeft(kWorker, milliseconds(200)));
+  const Outgoing outgoing = Push(1, 5000);
+  std::string bytes(reinterpret_cast<const char*>(&outgoing.packet), outgoing.packet.size_bytes());
+  bytes.append(outgoing.values, 5000);
+  ASSERT_EQ(send(worker.values.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  ExpectPush(box.Take(1).at(0), 1, 5000);
+  worker.values = exchange::Descriptor();
+  EXPECT_TRUE(box.HasLeft(kWorker));
+  EXPECT_EQ(box.why(), "the other end has closed it");
+}
+
 TEST(Links, StopSendsWhatIsQueued) {
   Box at_server, at_worker;
   Links server(at_server);

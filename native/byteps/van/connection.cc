@@ -126,6 +126,7 @@ bool Connection::Receive(Sink& sink) {
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (received < 0) error_ = errno;
+    if (received == 0) is_closed_ = values_left_ == 0 && staged_bytes_ == 0;
     if (received <= 0) return false;
     const auto got = static_cast<size_t>(received);
     const size_t of_values = std::min(got, values_left_);

@@ -55,6 +55,8 @@ class Connection {
   bool IsDrained() const;
   bool has_received() const { return has_received_; }
   bool is_damaged() const { return is_damaged_; }
+  // Whether the peer has closed its end, behind a whole message. Of the links' thread.
+  bool is_closed() const { return is_closed_; }
   // Of the socket, where one has ended it; else 0.
   int error() const { return error_; }
   int peer() const { return peer_; }
@@ -91,6 +93,7 @@ class Connection {
   int low_water_ = 1;
   bool has_received_ = false;
   bool is_damaged_ = false;
+  bool is_closed_ = false;
 };
 
 }  // namespace byteprophet::van

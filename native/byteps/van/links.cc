@@ -286,8 +286,20 @@ void Links::Serve(int fd, uint32_t events) {
     connection = found->second;
   }
   if ((events & EPOLLOUT) != 0) connection->Flush();
-  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 && !connection->Receive(sink_))
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0 || connection->Receive(sink_)) return;
+  if (connection->is_closed() && IsOpen(connection->peer()))
+    epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
+  else
     Close(connection);
+}
+
+bool Links::IsOpen(int peer) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = links_.find(peer);
+  if (found == links_.end() || !found->second.complete()) return false;
+  const auto& lanes = found->second.lanes;
+  return std::any_of(lanes.begin(), lanes.end(),
+                     [](const auto& lane) { return !lane->is_closed(); });
 }
 
 void Links::Close(const std::shared_ptr<Connection>& connection) {

@@ -11,11 +11,12 @@
 // what is innermost. Strangers, which have not introduced themselves yet, belong to the thread
 // alone.
 //
-// Ends. A socket that ends takes its link along: what is sent over it from then on is dropped, as
-// nothing that a worker or a server has lost can be made up for. Whoever watches the job says why
-// (heartbeat.h). A link over which a server has received nothing is forgotten: the worker may not
-// have got its welcome in time and use ZeroMQ. Stop() waits for what is queued as long as it is
-// told, and drops the rest.
+// Ends. A socket that breaks takes its link along: what is sent over it from then on is dropped, as
+// nothing that a worker or a server has lost can be made up for. If the peer has closed a socket,
+// what it sent over the other one still comes: the link ends with the last one. Whoever watches the
+// job says why (heartbeat.h). A link over which a server has received nothing is forgotten: the
+// worker may not have got its welcome in time and use ZeroMQ. Stop() waits for what is queued as
+// long as it is told, and drops the rest.
 #pragma once
 
 #include <array>
@@ -99,6 +100,8 @@ class Links {
   bool Hear(Stranger& stranger);
   bool Welcome(Stranger& stranger);
   void Serve(int fd, uint32_t events);
+  // Whether a socket of the link with `peer` has not been closed yet.
+  bool IsOpen(int peer) const;
   void Close(const std::shared_ptr<Connection>& connection);
   void Add(int peer, Lane lane, exchange::Descriptor socket);
   bool AreDrained() const;

@@ -23,9 +23,10 @@ alias chunk clone contiguous detach expand flatten getitem narrow permute reshap
 split_with_sizes squeeze t transpose unbind unflatten unsqueeze view _unsafe_view
 """
 _VIEWS = frozenset(_SAME_MEMORY.split())
-_ELEMENTWISE = frozenset(
+_CUT_ANYWHERE = frozenset(
     ["add", "sub", "mul", "div", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "dropout", "pow"]
 )
+"""Operators that a tree may split along any dimension."""
 _SAVE_NOTHING = frozenset(["add", "sub", "cat", "mean", "sum", "dropout", "adaptive_avg_pool2d"])
 _SAVE_OUTPUT = frozenset(["relu", "softmax", "sigmoid", "tanh", "exp", "log_softmax"])
 _KEEP_BESIDES = {"dropout": 1, "max_pool2d": 8}
@@ -197,8 +198,7 @@ def _of_all(passed: Sequence[Passed]) -> Passed:
 def _linear_split(source: Tensor, weight: Tensor, splits: dict[str, str]) -> str:
     """How a linear layer is split: "columns" or "rows"; empty: not, since heads of rows are."""
     axis = first_axis(source)
-    rows = axis == len(source.shape) - 1
-    how = "rows" if rows and not source.is_free else "columns" if axis is None else ""
+    how = "columns" if axis is None else "rows" if axis == len(source.shape) - 1 else ""
     if weight.kind == "parameter":
         how = splits.setdefault(weight.name, how)
     return how
@@ -253,7 +253,7 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
         ]
     kind, flops = _work(node, samples)
     whole: Iterable[str] = ()
-    if split or node.target not in _ELEMENTWISE:
+    if split or node.target not in _CUT_ANYWHERE:
         whole = (name for name in dims.sizes if name not in ("batch", split))
     saved = _saved(node)
     if node.target in _KEEP_BESIDES:
