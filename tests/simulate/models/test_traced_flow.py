@@ -142,6 +142,11 @@ def test_a_part_begins_with_a_unit() -> None:
     for start, passes in ((_WIDTH, True), (-2 * _WIDTH, True), (_WIDTH // 2, False)):
         given = {"self": heads, "dim": 2, "start": start, "end": start + 2 * _WIDTH}
         assert bool(passed_on("slice", given, two).spans) == passes
+    by_head = _Given(_BY_HEAD[0], (_span(*_BY_HEAD), (1, _WIDTH)))
+    pairs = {"self": by_head, "dim": 3, "start": 1, "end": None, "step": 2}
+    found = passed_on("slice", pairs, (*_BY_HEAD[0][:3], _WIDTH // 2))
+    assert found.units == _HEADS
+    assert len(found.spans) == 1
     every_other = {"self": heads, "dim": 2, "start": 0, "end": None, "step": 2}
     assert passed_on("slice", every_other, (_BATCH, _TOKENS, _COLUMNS // 2)).spans == ()
 

@@ -240,8 +240,11 @@ def _steps(attention: Callable[[], nn.Module], *, backward: bool = False) -> lis
 
 @pytest.mark.parametrize("attention", [_Turned, _Gated])
 def test_attention_has_one_sum_each_way(attention: Callable[[], nn.Module]) -> None:
-    assert _steps(attention) == [("all-reduce", _TOKENS * _WIDTH * 2)]
-    assert _steps(attention, backward=True) == [("all-reduce", _TOKENS * _WIDTH * 2)]
+    total = ("all-reduce", _TOKENS * _WIDTH * 2)
+    assert _steps(attention) == [total]
+    # Each rank has gradients of the bias of its heads, and the table that it is made of is whole.
+    bias = [("all-gather", _TOKENS * _HEADS * 2)] if attention is _Gated else []
+    assert _steps(attention, backward=True) == [*bias, total]
 
 
 def test_heads_that_all_ranks_need_are_gathered() -> None:
@@ -271,6 +274,46 @@ def test_a_shared_weight_is_split_one_way() -> None:
     assert _collectives(blocks[-1].forward) == [("all-gather", rows)]
     shared = [one for block in blocks for one in block.parameters if one.shared]
     assert {one.elements for one in shared} == {_WORDS * _WIDTH // 2}
+
+
+def test_a_weight_that_not_all_can_split_is_whole() -> None:
+    class Tied(nn.Module):
+        """The output is a product with the transposed table, as in OpenAI's Whisper."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.up = nn.Embedding(_WORDS, _WIDTH), nn.Linear(_WIDTH, _WIDTH, False)
+
+        def forward(self, words: Tensor) -> Tensor:
+            rows = self.up(self.words(words))
+            return rows @ self.words.weight.to(torch.float64).float().t()
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return Tied(), (torch.zeros(batch, _TOKENS, dtype=torch.long),)
+
+    (stage,) = _program(make, "tp=2", 2).stages
+    parameters = [one for block in stage.blocks for one in block.compiled.parameters]
+    assert {one.elements for one in parameters if one.shared} == {_WORDS * _WIDTH}
+    steps = [step for block in stage.blocks for step in block.compiled.forward]
+    assert _collectives(steps) == [("all-gather", _TOKENS * _WIDTH * 2)]  # of the layer's columns
+
+
+def test_what_cannot_be_counted_is_refused_in_one_line() -> None:
+    class Chosen(nn.Module):
+        def forward(self, rows: Tensor) -> Tensor:
+            return rows[rows > 0].sum()
+
+    class Squared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(_WIDTH, _WIDTH))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return rows + functional.linear(self.weight, self.weight)
+
+    for module in (Chosen, Squared):
+        with pytest.raises(UserError, match="model own: "):
+            traced("own", lambda batch, kind=module: (kind(), (torch.zeros(batch, 1, _WIDTH),)))
 
 
 def test_data_parallel_ranks_all_do_what_depends_on_parameters_alone() -> None:

@@ -267,9 +267,10 @@ class _Module:
         for access in outputs:
             value = self._values[access.tensor]
             whole = Layout(value.layout.split)
-            self._forward += transform(
-                value.layout, whole, value.whole_bytes, self._mesh, Phase.FORWARD
-            )
+            if access.differentiable:
+                self._forward += transform(
+                    value.layout, whole, value.whole_bytes, self._mesh, Phase.FORWARD
+                )
             self._stored[access.tensor] = whole
             self._values[access.tensor] = replace(value, layout=whole)
 
@@ -392,7 +393,7 @@ class _Module:
         if isinstance(entry, Compiled):
             return list(entry.backward)
         if isinstance(entry, _Version):
-            if not entry.access.differentiable or entry.access.with_parameters:
+            if not entry.access.differentiable:
                 return []
             gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
             target = entry.stored.gradient

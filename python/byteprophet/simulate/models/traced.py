@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
-from byteprophet.simulate.models.traced_operators import Node, Tensor, operator_of
+from byteprophet.simulate.models.traced_operators import Node, Tensor, is_split_alike, operator_of
 from byteprophet.simulate.models.traced_tree import Row, tree_of
 from byteprophet.simulate.operation.operator import Operator
 
@@ -96,7 +96,9 @@ def traced(name: str, make: Make) -> Traced:
     Raises:
         UserError: it cannot be traced; the text says why.
     """
-    few, more = (_nodes(*_exported(name, make, batch)) for batch in _BATCHES)
+    traces = [_exported(name, make, batch) for batch in _BATCHES]
+    with refusing_failures(f"model {name}", "cannot be traced"):
+        few, more = (_nodes(*each) for each in traces)
     if [node.target for node in few] != [node.target for node in more]:
         raise UserError(f"model {name}: other operators run for other batch sizes")
     nodes = tuple(_with_batch(name, one, two) for one, two in zip(few, more, strict=True))
@@ -109,7 +111,12 @@ def _check_flops(name: str, make: Make, nodes: Sequence[Node]) -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with (
+        refusing_failures(f"model {name}", "FLOPs cannot be counted"),
+        torch.device("meta"),
+        torch.no_grad(),
+        FlopCounterMode(display=False) as counter,
+    ):
         module, inputs = make(_BATCHES[0])
         module(*inputs)
     ours = sum(operator.flops for _, operator in _operators(nodes, _BATCHES[0]))
@@ -175,7 +182,9 @@ def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list
             if isinstance(value, torch.Tensor):
                 kind = "parameter" if node.name in trained else ""
                 kind = kind or ("buffer" if node.name in parameters else "input")
-                tensors[node.name] = Tensor.of(parameters.get(node.name, node.name), value, kind)
+                given = Tensor.of(parameters.get(node.name, node.name), value, kind)
+                given.whole = kind == "parameter" and not is_split_alike(node)
+                tensors[node.name] = given
         elif node.op == "call_function":
             found += Node.of(node, tensors, splits)
         elif node.op == "output":

@@ -300,14 +300,14 @@ def _moved(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int
 
 
 def _part(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]) -> _Found | None:
-    """A part of an axis, which must begin with a unit."""
+    """A part of an axis. If it is the axis that counts, the part must begin with a unit."""
     tensor, rank = tensors[0], len(shape)
     (dim,) = _dims(given.get("dim", 0), rank)
     start = (given.get("start") or 0) % max(1, tensor.shape[dim])
     low, _ = _cut_at(tensor, dim) or (1, 1)
-    if given.get("step", 1) != 1 or start % low:
-        return None
-    return _Found([(tensor, range(rank))])
+    if given.get("step", 1) == 1 and start % low == 0:
+        return _Found([(tensor, range(rank))])
+    return _Found([(tensor, range(rank))], (dim,))
 
 
 def _one_of(given: Mapping[str, Any], tensors: list[Flowing], _: Sequence[int]) -> _Found:

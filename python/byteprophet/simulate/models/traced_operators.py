@@ -44,7 +44,8 @@ class Tensor:
     """A tensor of the graph.
 
     ``kind``: parameter, buffer, input, or made by a call (empty). ``of_inputs``: whether it depends
-    on the model's inputs. ``spans``: see ``traced_flow``.
+    on the model's inputs. ``spans``: see ``traced_flow``. ``whole``: of a parameter, whether each
+    tensor-parallel rank has all of it, because operators that read it cannot split it alike.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Tensor:
     columns_grow: bool = False
     spans: Spans = ()
     of_inputs: bool = False
+    whole: bool = False
 
     @staticmethod
     def of(name: str, value: Any, kind: str = "") -> Tensor:
@@ -80,7 +82,7 @@ class Tensor:
     @property
     def columns(self) -> int:
         """The size of the last axis, unless it grows with the batch."""
-        return 1 if self.columns_grow or not self.shape else self.shape[-1]
+        return 1 if self.columns_grow or not self.shape else max(1, self.shape[-1])
 
     @property
     def rows(self) -> int:
@@ -94,7 +96,7 @@ class Node:
 
     Attributes:
         modules: the paths of the modules around it, from the outermost one.
-        linear: how tensor-parallel ranks split a linear layer: by columns, by rows, or not (empty).
+        linear: how tensor-parallel ranks split a linear layer: "columns", "rows" or not (empty).
         passed: what it passes on otherwise.
     """
 
@@ -144,6 +146,7 @@ class Node:
             if value.numel() == viewed.elements:
                 seen = Tensor.of(viewed.name, value, viewed.kind)
                 seen.differentiable, seen.of_inputs = viewed.differentiable, viewed.of_inputs
+                seen.whole = viewed.whole
                 seen.spans = passed_on(target, _arguments(node, tensors), seen.shape).spans
                 tensors[node.name] = seen
                 return []
@@ -159,7 +162,7 @@ class Node:
             tensor.of_inputs = any(one.of_inputs for one in given)
         if target == "embedding" and given[0].kind == "parameter":
             splits.setdefault(given[0].name, "columns")
-        linear = _linear_split(given[0], given[1], splits) if target == "linear" else ""
+        linear = _linear_split(given, splits) if target == "linear" else ""
         passed: list[Passed] = []
         if not linear:
             arguments = _arguments(node, tensors)
@@ -195,8 +198,25 @@ def _of_all(passed: Sequence[Passed]) -> Passed:
     return passed[0]._replace(units=gcd(*(one.units for one in passed)))
 
 
-def _linear_split(source: Tensor, weight: Tensor, splits: dict[str, str]) -> str:
-    """How a linear layer is split: "columns" or "rows"; empty: not, since heads of rows are."""
+def is_split_alike(node: Any) -> bool:
+    """Whether all operators that read the parameter of an FX node can split it in the same way."""
+    users = list(node.users)
+    if len(users) < 2:
+        return True
+    places = {"linear": 1, "embedding": 0}
+    names = (getattr(user.target, "_opname", "") for user in users)
+    at = [places.get(name) for name in names]
+    return all(
+        place is not None and len(user.args) > place and user.args[place] is node
+        for user, place in zip(users, at, strict=True)
+    )
+
+
+def _linear_split(given: Sequence[Tensor], splits: dict[str, str]) -> str:
+    """How a linear layer is split; empty: not, because heads of its rows are, or it cannot be."""
+    if len(given) < 2 or any(one.whole for one in given):
+        return ""
+    source, weight = given[:2]
     axis = first_axis(source)
     how = "columns" if axis is None else "rows" if axis == len(source.shape) - 1 else ""
     if weight.kind == "parameter":
@@ -286,6 +306,8 @@ def _is_of_words(node: Node, shared: frozenset[str]) -> bool:
     if node.target != "embedding" or not node.parameters or not node.outputs[0].per_sample:
         return False
     table = node.parameters[0]
+    if table.whole:
+        return False
     return table.name in shared or table.shape[0] > _ROWS_OF_WORDS * table.shape[1]
 
 
@@ -309,7 +331,7 @@ class _Dims:
 
     def parameter(self, at: int, tensor: Tensor, split: str, passed: Passed) -> tuple[str, ...]:
         """The dimensions of a parameter."""
-        if split and _is_shared(tensor, passed):
+        if split and _is_shared(tensor, passed) and not tensor.whole:
             return (self.named(f"parameter{at}", tensor.elements // self.sizes[split]), split)
         return (self.named(f"parameter{at}", tensor.elements),)
 

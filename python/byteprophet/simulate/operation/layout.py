@@ -23,12 +23,18 @@ class Layout:
     """The layout of a tensor.
 
     Attributes:
-        split: for each axis of the tensor, the mesh axes over which it is split.
+        split: for each axis of the tensor, the mesh axes over which it is split; without the last
+            axes that are not.
         partial: mesh axes whose ranks hold partial sums, sorted.
     """
 
     split: tuple[tuple[str, ...], ...]
     partial: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Equal layouts compare equal, however many axes an operator sees."""
+        used = [at for at, axes in enumerate(self.split, 1) if axes]
+        object.__setattr__(self, "split", self.split[: max(used, default=0)])
 
     @property
     def gradient(self) -> Layout:
