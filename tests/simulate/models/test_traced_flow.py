@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from byteprophet.simulate.models.traced_flow import Span, Spans, passed_on
+from byteprophet.simulate.models.traced_flow import passed_on
+from byteprophet.simulate.models.traced_spans import Span, Spans
 
 _BATCH, _TOKENS, _HEADS, _WIDTH = 2, 3, 4, 6
 _COLUMNS = _HEADS * _WIDTH

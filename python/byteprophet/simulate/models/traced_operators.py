@@ -8,13 +8,8 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
-from byteprophet.simulate.models.traced_flow import (
-    Passed,
-    Spans,
-    columns_of,
-    first_axis,
-    passed_on,
-)
+from byteprophet.simulate.models.traced_flow import Passed, passed_on
+from byteprophet.simulate.models.traced_spans import Spans, columns_of, first_axis
 from byteprophet.simulate.operation.operator import Access, Kind, Operator
 
 _NOTHING = Passed()
@@ -44,7 +39,7 @@ class Tensor:
     """A tensor of the graph.
 
     ``kind``: parameter, buffer, input, or made by a call (empty). ``of_inputs``: whether it depends
-    on the model's inputs. ``spans``: see ``traced_flow``. ``whole``: of a parameter, whether each
+    on the model's inputs. ``spans``: see ``traced_spans``. ``whole``: of a parameter, whether each
     tensor-parallel rank has all of it, because operators that read it cannot split it alike.
     """
 
