@@ -20,7 +20,7 @@ _SHAPES = {
     "cuda": ((2048, 768), (8192, 1024), (8192, 6144)),
 }
 """Tokens, and elements of each. On a GPU, an operator of a few MB does not reach the rate of a
-large one. On a CPU, it may be faster, because its memory is in a cache and not mapped anew."""
+large one. On a CPU, the memory of large ones is mapped anew for each call."""
 _BEYOND_CACHES = {"cpu": 16 << 20, "cuda": 0}
 """Bytes of tensors that take turns."""
 _LOGITS = {"cpu": (), "cuda": ((8192, 50304),)}
