@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 def collect_costs(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("costs.json"),
     device: Annotated[str, typer.Option(help="cpu or cuda; default: cuda if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(help="How long to measure, about.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="For matrix products, in all passes.")] = 60.0,
 ) -> int:
     """See _COLLECT_HELP."""
     if device and device not in DEVICES:

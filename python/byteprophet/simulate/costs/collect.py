@@ -57,11 +57,12 @@ def collect(
     passes: int = PASSES,
     kept: KeptPasses | None = None,
 ) -> CostTable:
-    """Measure for about ``seconds``.
+    """Measure all costs of a device.
 
     Args:
         device: "cpu" or "cuda"; empty: a GPU if there is one.
-        seconds: how long; shapes for which no time is left are skipped, the largest first.
+        seconds: for plain matrix products in all passes; shapes for which no time is left are
+            skipped, the largest first. All else takes as long as it takes.
         say: is told how far it is.
         passes: how many; those of several calls can be joined by ``fastest``.
         kept: gets every pass, and has those of an interrupted call, which are not measured again.
@@ -160,12 +161,12 @@ class _Collector:
         torch = self._torch
         memory = self._memory()
         launch_ns = self._launch()
-        began = time.monotonic()
         attention = self._attention()
         operators = tuple(measured_operators(torch, self._device, self._dtype, self._median_ns))
         kernels = self._kernels()
         products: list[tuple[int, int, int, float]] = []
         shapes = list(self._shapes())
+        began = time.monotonic()
         for at, (m, n, k) in enumerate(shapes, 1):
             if products and time.monotonic() - began > seconds:
                 say(f"no time for the {len(shapes) - at + 1} largest matrix products")
