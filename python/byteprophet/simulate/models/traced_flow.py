@@ -41,7 +41,8 @@ class Passed(NamedTuple):
     units: int = 1
 
 
-_NOTHING = Passed()
+NOTHING = Passed()
+"""All inputs are needed whole."""
 
 
 def passed_on(target: str, given: Mapping[str, Any], shape: Sequence[int]) -> Passed:
@@ -54,12 +55,12 @@ def passed_on(target: str, given: Mapping[str, Any], shape: Sequence[int]) -> Pa
     """
     tensors = _tensors(given.values())
     if 0 in shape or not any(one.spans for one in tensors):
-        return _NOTHING
+        return NOTHING
     if target in _SAME_ORDER:
         (first, *_) = tensors
         return Passed(first.spans, (first,), units_of(first))
     found = found_axes(target, given, tensors, shape)
-    return _NOTHING if found is None else _shared(found, shape)
+    return NOTHING if found is None else _shared(found, shape)
 
 
 _SAME_ORDER = frozenset(
@@ -84,13 +85,13 @@ def _shared(found: Found, shape: Sequence[int]) -> Passed:
     """What is passed on along the axis of the first span that counts."""
     axes = [axis for source in found.sources for axis in _counting(*source, found.takes_apart)]
     if not axes or min(axes) < 0 or min(axes) in found.closed:
-        return _NOTHING
+        return NOTHING
     axis = min(axes)
     shared = [source for source in found.sources if _has(*source, axis, shape)]
     spanned = [source for source in shared if not source[0].is_free]
     along = _along(axis, spanned, shape)
     if along is None:
-        return _NOTHING
+        return NOTHING
     spans = [along]
     first, places = spanned[0]
     for own, _ in cuts(first):
@@ -127,8 +128,8 @@ def _along(
     """The span of an axis of the output that all ``sources`` have; None if there is none."""
     found: Span | None = None
     for tensor, places in sources:
-        own = cut_at(tensor, places[axis])
         place = places[axis]
+        own = cut_at(tensor, place)
         if own is None or place is None:
             return None
         here = resized(own, tensor.shape[place], shape[axis])

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
-from byteprophet.simulate.models.traced_flow import Passed, passed_on
+from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
 from byteprophet.simulate.models.traced_spans import Spans, columns_of, first_axis
 from byteprophet.simulate.operation.operator import Access, Kind, Operator
 
-_NOTHING = Passed()
 _SAME_MEMORY = """
 alias chunk clone contiguous detach expand flatten getitem narrow permute reshape select slice split
 split_with_sizes squeeze t transpose unbind unflatten unsqueeze view _unsafe_view
@@ -103,7 +102,7 @@ class Node:
     is_output: bool = False
     parameters: list[Tensor] = field(default_factory=list)
     linear: str = ""
-    passed: Passed = _NOTHING
+    passed: Passed = NOTHING
 
     @property
     def output_names(self) -> list[str]:
@@ -189,7 +188,7 @@ class Node:
 def _of_all(passed: Sequence[Passed]) -> Passed:
     """What is passed on to several outputs."""
     if not passed:
-        return _NOTHING
+        return NOTHING
     return passed[0]._replace(units=gcd(*(one.units for one in passed)))
 
 
