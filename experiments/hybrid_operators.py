@@ -1,18 +1,16 @@
 """Measures operators that ranks of ``hybrid.py`` called, alone in one process on one core.
 
 A table is a JSON file: for each call, its time in nanoseconds and its outputs. Arguments are made
-by their shapes, strides and types; indices are zeros. Arguments and outputs of several calls take
-turns, so that they are in no cache, as in a model. With the same tensors again and again, operators
-that memory limits are up to twice as fast.
+by their shapes, strides and types; indices are zeros. Calls with different tensors take turns, as
+in ``byteprophet costs collect``.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import cycle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,13 @@ from hybrid_device import Described, Operation, Paced, is_paceable
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.simulate.costs.collect import PASSES
+from byteprophet.simulate.costs.taking_turns import copies, in_turn
 from byteprophet.whole_files import write_whole
 
 _LEAST_NS = 10_000
 """Faster operators run for real."""
 _SECONDS = 0.01
 """For one operator in a pass; it runs three times at least."""
-_BEYOND_CACHES = 16 << 20
-"""Bytes of the arguments that take turns; there are two sets at least."""
 
 Table = dict[Operation, Paced]
 
@@ -71,23 +68,20 @@ def _median_ns(operation: Operation) -> int:
     space, packet, overload = operation.name.split(".")
     function = getattr(getattr(getattr(torch.ops, space), packet), overload)
 
-    def given() -> tuple[list[Any], dict[str, Any]]:
+    def call() -> partial[Any]:
         args = [_value(each) for each in operation.args[1:]]
-        return args, {name: _value(each) for name, each in operation.kwargs}
+        kwargs = {name: _value(each) for name, each in operation.kwargs}
+        return partial(function, *args, **kwargs)
 
-    first = given()
-    size_bytes = max(1, sum(map(_bytes, first[0])))
-    sets = [first, *(given() for _ in range(max(1, _BEYOND_CACHES // size_bytes)))]
-    outputs = deque((function(*args, **kwargs) for args, kwargs in sets), maxlen=len(sets))
-    turn = cycle(sets)
+    first = call()
+    others = range(copies("cpu", sum(map(_bytes, first.args))))
+    run = in_turn([first, *(call() for _ in others)])
     times: list[int] = []
     until = time.monotonic() + _SECONDS
     while len(times) < 3 or time.monotonic() < until:
-        args, kwargs = next(turn)
         began_ns = time.thread_time_ns()
-        made = function(*args, **kwargs)
+        run()
         times.append(time.thread_time_ns() - began_ns)
-        outputs.append(made)
     return sorted(times)[len(times) // 2]
 
 

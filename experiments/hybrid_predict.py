@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from hybrid_cases import ELEMENT_BYTES, SIMULATED_BYTES, Case
@@ -75,15 +76,15 @@ class Ran:
 
 
 def slowed(table: CostTable, times: int) -> CostTable:
-    """The costs of a core that is so many times slower."""
-    return replace(
-        table,
-        products=tuple((m, n, k, ns * times) for m, n, k, ns in table.products),
-        memory_bytes_per_s=table.memory_bytes_per_s / times,
-        attention_flops_per_s=table.attention_flops_per_s / times,
-        operators=tuple((*what, ns * times) for *what, ns in table.operators),  # type: ignore[misc]
-        launch_ns=table.launch_ns * times,
-    )
+    """The costs of operators on a core that is so many times slower. Collectives stay."""
+    slower: dict[str, Any] = {}
+    for field in fields(table):
+        cost = getattr(table, field.name)
+        if isinstance(cost, tuple) and field.name != "collectives":
+            slower[field.name] = tuple((*what, ns * times) for *what, ns in cost)
+        elif field.name in ("memory_bytes_per_s", "attention_flops_per_s", "update_bytes_per_s"):
+            slower[field.name] = cost / times
+    return replace(table, launch_ns=table.launch_ns * times, **slower)
 
 
 def cluster_of(table: CostTable, times: Sequence[Alone], rate_bps: int) -> Cluster:

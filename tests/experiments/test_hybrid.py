@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hybrid_device import Device, Operation, Paced, Watch, is_paceable
 from hybrid_links import Alone, Measured, times_of
 from hybrid_local import local_calls, works_for
 from hybrid_operators import as_rows, counts_from, measure, read_operators, write_operators
-from hybrid_predict import called, cluster_of, inferred, predicted_ns
+from hybrid_predict import called, cluster_of, inferred, predicted_ns, slowed
 from hybrid_worker import Config
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -263,6 +263,36 @@ def test_links_are_fitted_as_the_simulator_uses_them() -> None:
     assert found.node.base_ns == pytest.approx(2e5, rel=0.1)
     assert found.network.step_ns == pytest.approx(4e5, rel=0.05)
     assert found.network.efficiency == pytest.approx(0.8, rel=0.01)
+
+
+def test_all_costs_of_a_slower_core_are_slower() -> None:
+    table = CostTable(
+        source="a core",
+        products=((64, 64, 64, 100.0),),
+        memory_bytes_per_s=6e9,
+        attention_flops_per_s=6e9,
+        launch_ns=100.0,
+        node_bytes_per_s=6e9,
+        node_latency_ns=100.0,
+        update_bytes_per_s=6e9,
+        collectives=(("all-reduce", 2, 1024, 100.0),),
+        operators=(("loss", "forward", 8, 8, 100.0),),
+        attention=(("forward", "full", 1, 1, 8, 8, 100.0),),
+        convolutions=(("forward", 1, 1, 1, 1, 1, 8, 100.0),),
+        unaligned=(("forward", 8, 8, 8, 100.0),),
+        transposed=(("forward", 8, 8, 8, 100.0),),
+    )
+    assert all(getattr(table, field.name) for field in fields(CostTable))  # also of later ones
+    slower = slowed(table, 3)
+    links = ("source", "node_bytes_per_s", "node_latency_ns", "collectives")
+    for field in fields(CostTable):
+        cost, slow = getattr(table, field.name), getattr(slower, field.name)
+        if field.name in links:
+            assert slow == cost
+        elif isinstance(cost, tuple):
+            assert slow == tuple((*row[:-1], 3 * row[-1]) for row in cost)
+        else:
+            assert slow == (cost / 3 if field.name.endswith("per_s") else 3 * cost)
 
 
 def test_a_collective_is_predicted_as_it_was_measured() -> None:

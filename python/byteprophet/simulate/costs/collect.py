@@ -35,6 +35,7 @@ from byteprophet.simulate.costs.collect_kernels import (
 from byteprophet.simulate.costs.collect_operators import measured_operators
 from byteprophet.simulate.costs.kept_passes import KeptPasses
 from byteprophet.simulate.costs.table import CostTable
+from byteprophet.simulate.costs.taking_turns import Run, copies, in_turn
 
 DEVICES = ("cpu", "cuda")
 _SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (128, 512, 1024, 2048, 4096, 8192, 16384)}
@@ -171,11 +172,7 @@ class _Collector:
             if products and time.monotonic() - began > seconds:
                 say(f"no time for the {len(shapes) - at + 1} largest matrix products")
                 break
-            left, right = (
-                torch.rand(size, device=self._device, dtype=self._dtype)
-                for size in ((m, k), (k, n))
-            )
-            products.append((m, n, k, self._median_ns(lambda a=left, b=right: a @ b)))  # type: ignore[misc]
+            products.append((m, n, k, self._median_ns(self._product(m, n, k))))
             if at % 20 == 0:
                 say(f"{at} of {len(shapes)} matrix products")
         return CostTable(
@@ -187,6 +184,16 @@ class _Collector:
             operators=operators,
             **kernels,
         )
+
+    def _product(self, m: int, n: int, k: int) -> Run:
+        def call() -> Run:
+            one, other = (
+                self._torch.rand(size, device=self._device, dtype=self._dtype)
+                for size in ((m, k), (k, n))
+            )
+            return lambda: one @ other
+
+        return in_turn([call() for _ in range(copies(self._device, 4 * (m * k + k * n)))])
 
     def _kernels(self) -> dict[str, Any]:
         """What depends on shapes besides plain matrix products."""

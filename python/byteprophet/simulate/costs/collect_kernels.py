@@ -11,7 +11,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
 from byteprophet.simulate.costs.table import (
@@ -20,8 +22,8 @@ from byteprophet.simulate.costs.table import (
     MeasuredConvolution,
     MeasuredLayer,
 )
+from byteprophet.simulate.costs.taking_turns import Run, copies, in_turn
 
-Run = Callable[[], Any]
 Timer = Callable[[Run], float]
 
 _LENGTHS = {"cpu": (64, 256, 1024), "cuda": (128, 256, 512, 1024, 2048, 4096)}
@@ -62,22 +64,26 @@ def measured_attention(
     attend = torch.nn.functional.scaled_dot_product_attention
     heads = _HEADS[device]
     for tokens, width, mask in product(_LENGTHS[device], _WIDTHS[device], MASKS):
-        samples, causal = _TOKENS[device] // tokens, mask == "causal"
-        size = samples, heads, tokens, width
-        query, key, value = (_random(torch, device, dtype, size) for _ in range(3))
-        with torch.enable_grad():
-            given = [each.requires_grad_() for each in (query, key, value)]
-            mixed = attend(*given, is_causal=causal)
-        gradient = torch.ones_like(mixed)
+        size = _TOKENS[device] // tokens, heads, tokens, width
+        causal = mask == "causal"
+        calls = []
+        for _ in range(copies(device, 3 * 4 * prod(size))):
+            with torch.enable_grad():
+                given = [_random(torch, device, dtype, size).requires_grad_() for _ in range(3)]
+                mixed = attend(*given, is_causal=causal)
+            calls.append(_attention(torch, given, mixed, causal=causal))
+        for at, phase in enumerate(("forward", "backward")):
+            yield phase, mask, *size, time_ns(in_turn([call[at] for call in calls]))
 
-        def forward(given: Any = given, causal: bool = causal) -> Any:
-            return attend(*given, is_causal=causal)
 
-        def backward(mixed: Any = mixed, given: Any = given, gradient: Any = gradient) -> Any:
-            return torch.autograd.grad(mixed, given, gradient, retain_graph=True)
-
-        yield "forward", mask, *size, time_ns(forward)
-        yield "backward", mask, *size, time_ns(backward)
+def _attention(torch: Any, given: list[Any], mixed: Any, *, causal: bool) -> tuple[Run, Run]:
+    """A forward pass, and the backward pass of one that is kept."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    gradient = torch.ones_like(mixed)
+    return (
+        lambda: attend(*given, is_causal=causal),
+        lambda: torch.autograd.grad(mixed, given, gradient, retain_graph=True),
+    )
 
 
 def measured_convolutions(
@@ -137,17 +143,19 @@ def _products(
 ) -> Iterator[MeasuredLayer]:
     """The products of a linear layer, laid out as PyTorch does."""
     rows, columns, inner = shape
-    given, weight, gradient = (
-        _random(torch, device, dtype, size)
-        for size in ((rows, inner), (columns, inner), (rows, columns))
-    )
-    runs: dict[str, Run] = {
-        "forward": lambda: given @ weight.t(),
-        "backward": lambda: gradient @ weight,
-        "weight": lambda: gradient.t() @ given,
+    sizes = (rows, inner), (columns, inner), (rows, columns)
+    sets = [
+        [_random(torch, device, dtype, size) for size in sizes]
+        for _ in range(copies(device, 4 * sum(map(prod, sizes))))
+    ]
+    runs: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "forward": lambda given, weight, _: given @ weight.t(),
+        "backward": lambda _, weight, gradient: gradient @ weight,
+        "weight": lambda given, _, gradient: gradient.t() @ given,
     }
     for phase in phases:
-        yield phase, *shape, time_ns(runs[phase])
+        calls = [partial(runs[phase], *tensors) for tensors in sets]
+        yield phase, *shape, time_ns(in_turn(calls))
 
 
 def update_bytes_per_s(torch: Any, device: str, time_ns: Timer) -> float:

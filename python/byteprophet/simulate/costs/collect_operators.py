@@ -1,19 +1,17 @@
 """Measures operators that memory limits, forward and backward, with PyTorch.
 
 Each is what models in PyTorch call, which may be several kernels. A backward pass is timed as
-``torch.autograd.grad`` of a forward pass that is kept. On a CPU, calls with different tensors take
-turns, so that these are in no cache, as in a model: otherwise, an operator is up to twice as fast.
+``torch.autograd.grad`` of a forward pass that is kept.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from byteprophet.simulate.costs.reference_operators import VOCABULARY, names
 from byteprophet.simulate.costs.table import MeasuredOperator
+from byteprophet.simulate.costs.taking_turns import Run, copies, in_turn
 
 _SHAPES = {
     "cpu": ((256, 512), (512, 512), (2048, 768)),
@@ -21,16 +19,12 @@ _SHAPES = {
 }
 """Tokens, and elements of each. On a GPU, an operator of a few MB does not reach the rate of a
 large one. On a CPU, the memory of large ones is mapped anew for each call."""
-_BEYOND_CACHES = {"cpu": 16 << 20, "cuda": 0}
-"""Bytes of tensors that take turns."""
 _LOGITS = {"cpu": (), "cuda": ((8192, 50304),)}
 """More sizes of the loss: with a whole vocabulary."""
 _SIDE = 8
 """Of images."""
 _WIDTH = 64
 """Of a head, for rotary positions."""
-
-Run = Callable[[], Any]
 
 
 def measured_operators(
@@ -40,10 +34,9 @@ def measured_operators(
     for name in names():
         for rows, columns in (*_SHAPES[device], *(_LOGITS[device] if name == "loss" else ())):
             made = Inputs(torch, device, dtype, rows, columns)
-            copies = max(1, _BEYOND_CACHES[device] // (4 * rows * columns))
-            calls = [_call(name, made) for _ in range(copies)]
+            calls = [_call(name, made) for _ in range(copies(device, 4 * rows * columns))]
             for at, phase in enumerate(("forward", "backward")):
-                run = _in_turn([call[at] for call in calls])
+                run = in_turn([call[at] for call in calls])
                 yield name, phase, rows, columns, time_ns(run)
 
 
@@ -55,13 +48,6 @@ def _call(name: str, made: Inputs) -> tuple[Run, Run]:
         out = forward()
         gradient = torch.ones_like(out)
     return forward, lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
-
-
-def _in_turn(runs: Sequence[Run]) -> Run:
-    """Runs one after the other, each of which has run before. Their last outputs are kept, too."""
-    kept = deque([run() for run in runs], maxlen=len(runs))
-    turn = cycle(runs)
-    return lambda: kept.append(next(turn)())
 
 
 class Inputs:

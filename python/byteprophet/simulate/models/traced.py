@@ -6,8 +6,8 @@ batch of any operator can be split. Linear layers have the dimensions inner and 
 split along both. What tensor-parallel ranks usually split follows from the flow of data
 (``traced_flow.py``): an operator has a dimension of this, columns or heads, in place of columns.
 
-No parameter gets memory, and nothing is computed. The FLOPs of the operators are compared with what
-PyTorch counts, so that an operator that is not known is refused instead of forgotten.
+No parameter gets memory, and nothing is computed. FLOPs are those that PyTorch counts, for each
+operator and once more for the whole model, so that none is forgotten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
-from byteprophet.simulate.models.traced_operators import Node, Tensor, is_split_alike, operator_of
+from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
+from byteprophet.simulate.models.traced_operators import operator_of
+from byteprophet.simulate.models.traced_parts import inline_parts
 from byteprophet.simulate.models.traced_tree import Row, tree_of
 from byteprophet.simulate.operation.operator import Operator
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 Make = Callable[[int], "tuple[nn.Module, tuple[Any, ...]]"]
 """A user's function: for a batch size, the module and its inputs."""
 _BATCHES = (2, 3)
+_RECURRENT = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
 _UNKNOWN_BYTES, _UNKNOWN_SHARE = 16 << 20, 0.01
 """Of buffers and unused parameters, so many bytes, or such a share of all, may be left out."""
 
@@ -123,9 +126,8 @@ def _check_flops(name: str, make: Make, nodes: Sequence[Node]) -> None:
     counted = counter.get_total_flops()
     if ours != counted:
         raise UserError(
-            f"model {name}: PyTorch counts {counted:,} FLOPs for a batch of {_BATCHES[0]}, but the "
-            f"operators that are known have {ours:,}; use linear layers, convolutions, matmul and "
-            "scaled_dot_product_attention"
+            f"model {name}: PyTorch counts {counted:,} FLOPs for a batch of {_BATCHES[0]}, but its "
+            f"operators have {ours:,}"
         )
 
 
@@ -137,10 +139,22 @@ def _exported(name: str, make: Make, batch: int) -> tuple[Any, Mapping[str, str]
         with torch.device("meta"):
             module, inputs = make(batch)
         program = torch.export.export(module, tuple(inputs))
+        inline_parts(program.graph_module)
     signature = program.graph_signature
+    _check_recurrence(name, program.graph)
     _check_kept(name, module, program)
     parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     return program.graph, parameters, set(signature.inputs_to_parameters)
+
+
+def _check_recurrence(name: str, graph: Any) -> None:
+    """Refuse recurrent layers: the time of steps that wait for each other is not known."""
+    called = {getattr(node.target, "_opname", "") for node in graph.nodes}
+    if recurrent := sorted(called & _RECURRENT):
+        raise UserError(
+            f"model {name}: {recurrent[0]}: recurrent layers cannot be simulated: no time of steps "
+            "that wait for each other is known"
+        )
 
 
 def _check_kept(name: str, module: Any, program: Any) -> None:
@@ -174,22 +188,17 @@ def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list
     import torch
 
     found: list[Node] = []
-    tensors: dict[str, Tensor] = {}
-    splits: dict[str, str] = {}
+    reader = Reader()
     for node in graph.nodes:
-        value = node.meta.get("val")
-        if node.op == "placeholder":
-            if isinstance(value, torch.Tensor):
-                kind = "parameter" if node.name in trained else ""
-                kind = kind or ("buffer" if node.name in parameters else "input")
-                given = Tensor.of(parameters.get(node.name, node.name), value, kind)
-                given.whole = kind == "parameter" and not is_split_alike(node)
-                tensors[node.name] = given
+        if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
+            kind = "buffer" if node.name in parameters else "input"
+            kind = "parameter" if node.name in trained else kind
+            reader.placeholder(node, parameters.get(node.name, node.name), kind)
         elif node.op == "call_function":
-            found += Node.of(node, tensors, splits)
+            call = reader.call(node)
+            found += [] if call is None else [call]
         elif node.op == "output":
-            returned = [arg.name for arg in node.all_input_nodes]
-            names = {tensors[one].name for one in returned if one in tensors}
+            names = reader.names(node.all_input_nodes)
             for made in found:
                 made.is_output = bool(names & set(made.output_names))
     return found
@@ -213,7 +222,9 @@ def _operators(nodes: Sequence[Node], samples: int) -> list[Row]:
 
 
 def _with_batch(name: str, few: Node, more: Node) -> Node:
-    """``few``, whose tensors know how they grow with the batch."""
+    """``few``, which knows how its tensors and its FLOPs grow with the batch."""
+    few.sample_flops = more.flops - few.flops
+    few.flops -= _BATCHES[0] * few.sample_flops
     for one, two in zip(_tensors(few), _tensors(more), strict=True):
         grown = two.elements - one.elements
         if grown and one.elements != _BATCHES[0] * grown:

@@ -10,6 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from byteprophet.simulate.models.traced_spans import Flowing, cut_at
 
+_SAME_MEMORY = """
+alias chunk clone contiguous detach expand flatten getitem narrow permute reshape select slice split
+split_with_sizes squeeze t transpose unbind unflatten unsqueeze view _unsafe_view
+"""
+VIEWS = frozenset(_SAME_MEMORY.split())
+"""Operators whose outputs are views of their first input, or could be."""
 Places: TypeAlias = Sequence[int | None]
 """For each axis of an output: the axis of an input that it is; None: the input has none."""
 
@@ -42,11 +48,11 @@ def found_axes(
         tensors: those among them.
         shape: of the output.
     """
-    find = _elementwise if target in _ELEMENTWISE else _PLACES.get(target)
+    find = _elementwise if target in ELEMENTWISE else _PLACES.get(target)
     return find(given, tensors, shape) if find is not None else None
 
 
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     [
         *("abs", "add", "broadcast_to", "celu", "clamp", "clamp_max", "clamp_min", "cos", "div"),
         *("divide", "dropout", "elu", "erf", "exp", "expand", "expand_as", "float", "gelu"),
@@ -78,9 +84,10 @@ def _rowwise(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[i
     return Found([(tensors[0], range(len(shape)))], _dims(given["dim"], len(shape)))
 
 
-def _linear(_: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]) -> Found:
+def _linear(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]) -> Found:
     rank = len(shape)
-    return Found([(tensors[0], [*range(rank - 1), None])], (rank - 1,))
+    source: Flowing = given.get("mat1", tensors[0])  # of addmm, whose bias comes first
+    return Found([(source, [*range(rank - 1), None])], (rank - 1,))
 
 
 def _norm(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]) -> Found:
@@ -95,6 +102,18 @@ def _products(_: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]
     if any(len(one.shape) < 2 for one in tensors):
         return None
     return Found([(one, _aligned(one, shape)) for one in tensors], (rank - 1, rank - 2))
+
+
+def _einsum(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]) -> Found | None:
+    """Axes are letters. As of products, those are alike that all inputs have."""
+    read, arrow, made = given["equation"].replace(" ", "").partition("->")
+    terms = read.split(",")
+    repeats = any(len(set(term)) < len(term) for term in terms)
+    if not arrow or "." in read or repeats or len(terms) != len(tensors):
+        return None
+    places = [[term.index(one) if one in term else None for one in made] for term in terms]
+    closed = [axis for axis in range(len(shape)) if any(its[axis] is None for its in places)]
+    return Found(list(zip(tensors, places, strict=True)), closed)
 
 
 def _swapped(given: Mapping[str, Any], tensors: list[Flowing], shape: Sequence[int]) -> Found:
@@ -188,6 +207,7 @@ _PLACES: Mapping[str, _Find] = {
     **dict.fromkeys(("t", "numpy_T"), _turned),
     **dict.fromkeys(("cat", "concat", "concatenate"), _joined),
     **dict.fromkeys(("view_as_complex", "view_as_real"), _pairs),
+    "einsum": _einsum,
     "linear": _linear,
     "movedim": _moved,
     "moveaxis": _moved,

@@ -1,0 +1,28 @@
+"""On a CPU, calls with different tensors take turns, so that these are in no cache, as in a model.
+
+With the same tensors again and again, operators that memory limits are up to twice as fast, and
+matrix products of a few hundred rows by a quarter. Tensors of a GPU are large enough.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+Run = Callable[[], Any]
+_BEYOND_CACHES = {"cpu": 16 << 20, "cuda": 0}
+_MOST = 1024
+
+
+def copies(device: str, size_bytes: int) -> int:
+    """How many sets of tensors, of ``size_bytes`` each, are in no cache when their turn comes."""
+    return min(_MOST, 1 + _BEYOND_CACHES[device] // max(1, size_bytes))
+
+
+def in_turn(runs: list[Run]) -> Run:
+    """Runs one after the other, each of which has run before. Their last outputs are kept, too."""
+    kept = deque((run() for run in runs), maxlen=len(runs))
+    turn = cycle(runs)
+    return lambda: kept.append(next(turn)())

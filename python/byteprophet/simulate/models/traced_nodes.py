@@ -1,0 +1,276 @@
+"""Reads the calls of an exported PyTorch graph: tensors, FLOPs, and which parts they pass on."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+from byteprophet.simulate.models.traced_axes import VIEWS
+from byteprophet.simulate.models.traced_flops import counted_flops
+from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
+from byteprophet.simulate.models.traced_parameters import is_cut, is_split_alike
+from byteprophet.simulate.models.traced_parts import NO_GRADIENT
+from byteprophet.simulate.models.traced_spans import Spans, columns_of, first_axis
+
+_CAUSAL = 5
+"""The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
+_LAYERS = {"linear": (0, 1), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
+"""Of operators that may be linear layers, the places of activations and weights."""
+
+
+@dataclass
+class Tensor:
+    """A tensor of the graph.
+
+    ``kind``: parameter, buffer, input, or made by a call (empty). ``of_inputs``: whether it depends
+    on the model's inputs. ``spans``: see ``traced_spans``. ``whole``: of a parameter, whether each
+    tensor-parallel rank has all of it, because operators that read it cannot split it alike.
+    ``cut``: the name of a parameter whose pieces are parameters of their own.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    element_bytes: int
+    kind: str = ""
+    differentiable: bool = True
+    per_sample: int = 0
+    columns_grow: bool = False
+    spans: Spans = ()
+    of_inputs: bool = False
+    whole: bool = False
+    cut: str = ""
+
+    @staticmethod
+    def of(name: str, value: Any, kind: str = "") -> Tensor:
+        """The description of a fake tensor. Floating-point numbers are taken to have 16 bits."""
+        floating = value.dtype.is_floating_point
+        size = 2 if floating else value.dtype.itemsize
+        learns = (floating or value.dtype.is_complex) and kind in ("", "parameter")
+        found = Tensor(name, tuple(value.shape), size, kind, learns)
+        found.of_inputs = kind == "input"
+        return found
+
+    def view(self, value: Any) -> Tensor:
+        """A view of the same elements, without spans; or a piece, if it has fewer of them."""
+        name = self.name
+        if value.numel() != self.elements:
+            first = int(value.storage_offset())
+            name = f"{self.cut}[{first}:{first + value.numel()}]"
+        seen = Tensor.of(name, value, self.kind)
+        seen.differentiable, seen.of_inputs = self.differentiable, self.of_inputs
+        seen.whole, seen.cut = self.whole, self.cut
+        return seen
+
+    @property
+    def is_free(self) -> bool:
+        """Whether each rank can take the part that it needs: no activation has a gradient by it."""
+        return not self.spans and not (self.differentiable and self.of_inputs)
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def columns(self) -> int:
+        """The size of the last axis, unless it grows with the batch."""
+        return 1 if self.columns_grow or not self.shape else max(1, self.shape[-1])
+
+    @property
+    def rows(self) -> int:
+        """The product of all other axes, of one sample if the tensor grows with the batch."""
+        return max(1, (self.per_sample or self.elements) // self.columns)
+
+
+@dataclass
+class Node:
+    """A call.
+
+    Attributes:
+        modules: the paths of the modules around it, from the outermost one.
+        given: the tensors that it reads, as its arguments are.
+        flops: of the forward pass, without those per sample.
+        sample_flops: those per sample.
+        linear: how tensor-parallel ranks split a linear layer: "columns", "rows" or not (empty).
+        passed: what it passes on otherwise.
+    """
+
+    target: str
+    modules: tuple[str, ...]
+    given: list[Tensor]
+    outputs: list[Tensor]
+    causal: bool = False
+    is_output: bool = False
+    flops: int = 0
+    sample_flops: int = 0
+    linear: str = ""
+    passed: Passed = NOTHING
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The activations that it reads."""
+        return [tensor for tensor in self.given if tensor.kind not in ("parameter", "buffer")]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters that it reads."""
+        return [tensor for tensor in self.given if tensor.kind == "parameter"]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of its outputs."""
+        return [tensor.name for tensor in self.outputs]
+
+    @property
+    def split(self) -> str:
+        """The name of the dimension that it passes on; empty: it needs its inputs whole."""
+        if not self.passed.spans:
+            return ""
+        by_columns = self.passed.spans[:1] == columns_of(self.outputs[0].shape)
+        return "columns" if by_columns else "heads"
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a linear layer: it multiplies an activation with a parameter."""
+        return self.target == "linear" and _is_layer(self.given)
+
+
+class Reader:
+    """Reads the nodes of a graph, in their order. All uses of a parameter split it alike."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}  # by FX node
+        self._splits: dict[str, str] = {}  # by parameter
+
+    def placeholder(self, node: Any, name: str, kind: str) -> None:
+        """What the graph is given: a parameter, a buffer or an input."""
+        given = Tensor.of(name, node.meta["val"], kind)
+        if kind == "parameter":
+            given.whole = not is_split_alike(node)
+            given.cut = given.name if is_cut(node) else ""
+        self._tensors[node.name] = given
+
+    def names(self, nodes: Sequence[Any]) -> set[str]:
+        """The names of the tensors that ``nodes`` make or show."""
+        return {self._tensors[one.name].name for one in nodes if one.name in self._tensors}
+
+    def call(self, node: Any) -> Node | None:
+        """A call; None if it makes no tensor, or a view of the same elements."""
+        import torch
+
+        value = node.meta.get("val")
+        values = value if isinstance(value, (tuple, list)) else [value]
+        target = getattr(node.target, "_opname", getattr(node.target, "__name__", str(node.target)))
+        target = target.rstrip("_")
+        given = list(self._given(node))
+        if target in VIEWS and given and _shows(given[0], values):
+            self._view(node, target, given[0], values)
+            return None
+        made = [
+            Tensor.of(_output_name(node.name, at), one)
+            for at, one in enumerate(values)
+            if isinstance(one, torch.Tensor)
+        ]
+        if not made:
+            return None
+        flops = counted_flops(node, target)
+        target, given = _as_layer(target, given)
+        for tensor in made:
+            learns = any(one.differentiable for one in given)
+            tensor.differentiable &= learns and NO_GRADIENT not in node.meta
+            tensor.of_inputs = any(one.of_inputs for one in given)
+        self._tensors.update({tensor.name: tensor for tensor in made})
+        stack = node.meta.get("nn_module_stack") or {}
+        paths = tuple(path for path, _ in stack.values() if path)
+        causal = node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])
+        call = Node(target, paths, given, made, bool(causal), flops=flops)
+        self._split(call, node)
+        return call
+
+    def _given(self, node: Any) -> Iterator[Tensor]:
+        if node.target is operator.getitem:
+            yield self._tensors[_output_name(node.args[0].name, node.args[1])]
+            return
+        for one in node.all_input_nodes:
+            if one.name in self._tensors:
+                yield self._tensors[one.name]
+
+    def _view(self, node: Any, target: str, viewed: Tensor, values: Sequence[Any]) -> None:
+        for at, one in enumerate(values):
+            seen = viewed.view(one)
+            seen.spans = passed_on(target, self._arguments(node), seen.shape).spans
+            self._tensors[_output_name(node.name, at)] = seen
+
+    def _split(self, call: Node, node: Any) -> None:
+        """Decide how tensor-parallel ranks split a call, and what its outputs are then."""
+        given = call.given
+        if call.target == "embedding" and given[0].kind == "parameter":
+            self._splits.setdefault(given[0].name, "columns")
+        if call.is_layer and not any(one.whole for one in given):
+            axis = first_axis(given[0])
+            how = "columns" if axis is None else ""
+            how = "rows" if axis == len(given[0].shape) - 1 else how
+            call.linear = self._splits.setdefault(given[1].name, how)
+        if call.linear == "columns":
+            call.outputs[0].spans = columns_of(call.outputs[0].shape)
+        if call.linear:
+            return
+        arguments = self._arguments(node)
+        passed = [passed_on(call.target, arguments, one.shape) for one in call.outputs]
+        if all(one.spans for one in passed):
+            call.passed = passed[0]._replace(units=gcd(*(one.units for one in passed)))
+            for tensor, its in zip(call.outputs, passed, strict=True):
+                tensor.spans = its.spans
+
+    def _arguments(self, node: Any) -> dict[str, Any]:
+        """The arguments of an FX node by name, with tensors in place of nodes."""
+        from torch.fx.node import map_arg
+
+        if node.target is operator.getitem:
+            return {"self": self._tensors[_output_name(node.args[0].name, node.args[1])]}
+        if not hasattr(node.target, "_schema"):
+            return {}
+        listed = node.target._schema.arguments
+        named = dict(zip((one.name for one in listed), node.args, strict=False)) | node.kwargs
+        for one in listed:
+            if one.has_default_value():
+                named.setdefault(one.name, one.default_value)
+        found: Any = map_arg(named, lambda one: self._tensors.get(one.name))  # type: ignore[arg-type,return-value]
+        return dict(found)
+
+
+def _shows(viewed: Tensor, values: Sequence[Any]) -> bool:
+    """Whether ``values`` are the elements of a tensor, or pieces of a parameter that is cut."""
+    import torch
+
+    if not all(isinstance(one, torch.Tensor) for one in values):
+        return False
+    if viewed.cut:
+        return all(one.numel() <= viewed.elements for one in values)
+    return len(values) == 1 and values[0].numel() == viewed.elements
+
+
+def _as_layer(target: str, given: list[Tensor]) -> tuple[str, list[Tensor]]:
+    """A product with a parameter is a linear layer, whatever it is called."""
+    source, weight = _LAYERS.get(target, (0, 0))
+    if max(source, weight) == 0 or len(given) <= weight or len(given[weight].shape) != 2:
+        return target, given
+    others = [one for at, one in enumerate(given) if at not in (source, weight)]
+    alike = [given[source], given[weight], *others]
+    biased = all(one.kind == "parameter" for one in others)
+    return ("linear", alike) if _is_layer(alike) and biased else (target, given)
+
+
+def _is_layer(given: Sequence[Tensor]) -> bool:
+    """Whether a linear operator multiplies an activation with a parameter."""
+    if len(given) < 2:
+        return False
+    return given[0].kind not in ("parameter", "buffer") and given[1].kind == "parameter"
+
+
+def _output_name(node: str, at: int) -> str:
+    """The name of an output of a node."""
+    return f"{node}.{at}" if at else node

@@ -1,0 +1,77 @@
+"""How operators of an exported graph read a parameter: as a whole, or piece by piece.
+
+``nn.MultiheadAttention`` has the projections of queries, keys and values in one parameter, of which
+cross attention reads pieces. If pieces make up all of a parameter, each is one of its own here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from byteprophet.simulate.models.traced_axes import VIEWS
+
+_Region: TypeAlias = "tuple[int, int]"
+"""The first element in memory, and the one after the last."""
+_WEIGHT_AT = {"linear": 1, "embedding": 0, "matmul": 1, "mm": 1, "addmm": 2}
+"""The place of a weight among the arguments of operators that can split it in the same way."""
+_TRANSPOSED = frozenset(["matmul", "mm", "addmm"])
+"""Operators whose columns are the first axis of a weight only if they read it transposed."""
+
+
+def is_cut(parameter: Any) -> bool:
+    """Whether operators read pieces of the parameter of an FX node, which make up all of it."""
+    whole = _region(parameter.meta["val"])
+    regions = {_region(read.meta["val"]) for _, read in _readings(parameter)}
+    if whole is None or len(regions) < 2 or None in regions:
+        return False
+    ordered = sorted(region for region in regions if region is not None)
+    meet = all(one[1] == other[0] for one, other in pairwise(ordered))
+    return meet and (ordered[0][0], ordered[-1][1]) == whole
+
+
+def is_split_alike(parameter: Any) -> bool:
+    """Whether all operators that read the same piece of a parameter can split it in one way."""
+    readers = defaultdict(list)
+    for user, read in _readings(parameter):
+        readers[_region(read.meta["val"])].append(_has_as_weight(user, read))
+    return all(len(each) < 2 or all(each) for each in readers.values())
+
+
+def _has_as_weight(user: Any, read: Any) -> bool:
+    name = getattr(user.target, "_opname", "")
+    place = _WEIGHT_AT.get(name)
+    if place is None or len(user.args) <= place or user.args[place] is not read:
+        return False
+    strides = read.meta["val"].stride()
+    return name not in _TRANSPOSED or list(strides) == sorted(strides)
+
+
+def _readings(node: Any) -> Iterator[tuple[Any, Any]]:
+    """The operators that read an FX node, and the view of it that they read."""
+    for user in node.users:
+        if _is_view(user, node):
+            yield from _readings(user)
+        else:
+            yield user, node
+
+
+def _is_view(user: Any, node: Any) -> bool:
+    """Whether the user shows elements of the node, none of them twice."""
+    if isinstance(node.meta["val"], (list, tuple)):
+        return True  # one of the pieces
+    name = getattr(user.target, "_opname", getattr(user.target, "__name__", ""))
+    shown = user.meta.get("val")
+    pieces = shown if isinstance(shown, (list, tuple)) else [shown]
+    size: int = node.meta["val"].numel()
+    return name in VIEWS and all(one.numel() <= size for one in pieces)
+
+
+def _region(tensor: Any) -> _Region | None:
+    """Where a view lies in memory; None if it has gaps."""
+    sides = zip(tensor.shape, tensor.stride(), strict=True)
+    reach = 1 + sum((size - 1) * stride for size, stride in sides)
+    first = int(tensor.storage_offset())
+    return (first, first + reach) if reach == tensor.numel() else None
