@@ -74,8 +74,8 @@ def _median_ns(operation: Operation) -> int:
         return partial(function, *args, **kwargs)
 
     first = call()
-    others = range(copies("cpu", sum(map(_bytes, first.args))))
-    run = in_turn([first, *(call() for _ in others)])
+    size_bytes = max(_bytes(first.args), _bytes(first()))
+    run = in_turn([first, *(call() for _ in range(copies("cpu", size_bytes)))])
     times: list[int] = []
     until = time.monotonic() + _SECONDS
     while len(times) < 3 or time.monotonic() < until:
@@ -86,10 +86,10 @@ def _median_ns(operation: Operation) -> int:
 
 
 def _bytes(value: Any) -> int:
-    """The memory of the tensors in an argument."""
+    """The memory of the tensors in an argument or an output."""
     if isinstance(value, torch.Tensor):
         return value.untyped_storage().nbytes()
-    return sum(map(_bytes, value)) if isinstance(value, list) else 0
+    return sum(map(_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
 def _value(what: Described) -> Any:
