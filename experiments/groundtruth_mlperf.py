@@ -1,12 +1,15 @@
-"""MLPerf training's logged steps: GPT-3 175B, Llama 3.1 405B and 8B on H100 and later GPUs.
+"""MLPerf training's logged steps on H100 and later GPUs.
+
+These are GPT-3 175B, Llama 3.1 405B and 8B, and Llama 2 70B with LoRA. NeMo's adapters of rank 16
+are those of the projections of attention, as ``lora`` of the simulator.
 
 These runs use FP8, for which no shipped constant holds. So one constant, the efficiency of matrix
 products, is set such that one run of each model and GPU type is met: of the round with most runs,
 that with the fewest GPUs. All others are predicted with it, on up to 14 times as many GPUs.
 Software became faster from round to round, so the same is done for each round on its own, too.
 
-Rows are those whose configuration file agrees with what was logged. Left out are runs with FP4 and
-with LoRA, which the simulator does not have. GPT-3 ran with 6 chunks per pipeline rank. Peaks of
+Rows are those whose configuration file agrees with what was logged. Left out are runs with FP4,
+which the simulator does not have. GPT-3 ran with 6 chunks per pipeline rank. Peaks of
 GPUs that are not built in are those of NVIDIA's data sheets, dense. GB200 and GB300 have NVLink
 between nodes of 4 GPUs, in domains of up to 72.
 """
@@ -26,11 +29,16 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
-from byteprophet.simulate.models.catalogue import MODELS
+from byteprophet.simulate.models.catalogue import find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.tree.one_line import parse_strategy
 
-_MODELS = {"gpt3": "gpt3-175b", "llama31_405b": "llama3-405b", "llama31_8b": "llama3-8b"}
+_MODELS = {
+    "gpt3": "gpt3-175b",
+    "llama2_70b_lora": "llama2-70b:lora=16,sequence=8192",
+    "llama31_405b": "llama3-405b",
+    "llama31_8b": "llama3-8b",
+}
 _CHUNKS = {"gpt3": 6}
 """Of pipeline ranks, where the configuration does not say.
 """
@@ -95,8 +103,8 @@ def _row(row: Mapping[str, str]) -> Row:
         f"schedule={'interleaved' if chunks > 1 else '1f1b'} chunks={chunks}",
         gpus,
     )
-    name = _MODELS[row["benchmark"]]
-    program = compile_program(build(name, MODELS[name], strategy.samples), strategy)
+    model = build(*find_model(_MODELS[row["benchmark"]]), strategy.samples)
+    program = compile_program(model, strategy)
     gpu = next(word for word in _GPUS if word in row["accelerator"])
     kind = row["benchmark"], gpu
     measured_ns = float(row["step_s"]) * 1e9

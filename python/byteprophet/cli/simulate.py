@@ -43,8 +43,9 @@ from byteprophet.workload import to_toml
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
 MODEL is one of {", ".join((*MODELS, *VISION, DLRM))};
-or a description like {DESCRIPTION}; or the path of a Hugging Face config.json; or module:function,
-where the function takes a batch size and returns a torch.nn.Module and its inputs.
+or one of these with other sizes, such as llama2-70b:lora=16; or a description like
+{DESCRIPTION}; or the path of a Hugging Face config.json; or module:function, where the function
+takes a batch size and returns a torch.nn.Module and its inputs.
 
 --strategy is a line of KEY=VALUE, or the path of a TOML file (docs/simulator.md). Keys:
 {"; ".join(f"{key}: {words}" for key, words in HELP.items())}.

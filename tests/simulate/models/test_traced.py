@@ -244,8 +244,8 @@ class _Keeping(nn.Module):
             self.register_buffer("table", torch.zeros(1 << 17, _WIDTH))
         elif kept == "unused":
             self.table = nn.Embedding(1 << 17, _WIDTH)
-        elif kept == "frozen":
-            self.layer.bias.requires_grad_(False)
+        elif kept == "nothing":
+            self.layer.requires_grad_(False)
         else:
             self.register_buffer("table", torch.zeros(2, _WIDTH))
 
@@ -259,10 +259,10 @@ class _Keeping(nn.Module):
     [
         ("buffer", "table is a buffer, .* which have 32 MiB in all"),
         ("unused", r"table\.weight is used by no operator, .* which have 32 MiB in all"),
-        ("frozen", r"parameter layer\.bias is frozen"),
+        ("nothing", "all parameters are frozen"),
     ],
 )
-def test_what_memory_does_not_count_is_refused(kept: str, said: str) -> None:
+def test_what_cannot_be_right_is_refused(kept: str, said: str) -> None:
     def make(batch: int, kept: str = kept) -> tuple[nn.Module, tuple[Tensor]]:
         return _Keeping(kept), (torch.zeros(batch, 4, _WIDTH),)
 

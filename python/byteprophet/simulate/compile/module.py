@@ -49,6 +49,7 @@ class LocalParameter:
         summed: the mesh axes over which the gradient is a partial sum.
         shared: the name by which other operators read them, too; empty if none does.
         repeated: whether an earlier operator of the pipeline rank has the same ones.
+        trained: whether it has a gradient; others are frozen.
         linear: whether it is the weight of a linear layer whose inputs may have 8 bits. Those of
             experts are none: torchtitan keeps them in one tensor, which torchao does not convert.
     """
@@ -59,6 +60,7 @@ class LocalParameter:
     shared: str = ""
     repeated: bool = False
     linear: bool = False
+    trained: bool = True
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,7 @@ class _Module:
                 tuple(sorted({*input_gradient_layout(access, summed).partial, *other_samples})),
                 access.shared,
                 linear=linear and at == 0,
+                trained=access.differentiable,
             )
 
     def _note_input(self, operator: Operator, access: Access) -> None:
@@ -402,9 +405,10 @@ class _Module:
         operator, splits, learns = entry
         items = tuple(splits.items())
         steps: list[Step] = []
-        if learns or operator.kind is Kind.LOOKUP:
+        weighted = operator.kind in WEIGHTED
+        if learns or (operator.trained and not weighted):
             steps.append(Compute(operator, items, Phase.BACKWARD))
-        if operator.kind in WEIGHTED and operator.parameters:
+        if operator.trained and weighted:
             steps.append(Compute(operator, items, Phase.WEIGHT))
         return steps
 

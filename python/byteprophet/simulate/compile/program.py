@@ -60,7 +60,7 @@ class Program:
         strategy: the strategy.
         stages: the stages; stage ``s`` runs on pipeline rank ``s % pp``.
         actions: the actions of each pipeline rank, in order.
-        tied_elements: of the parameters that the first and the last pipeline rank both have.
+        tied_elements: of the parameters that the first and the last pipeline rank both train.
     """
 
     model: Model

@@ -45,5 +45,6 @@ def shared_once(
             marked = any(one.repeated for one in parameters)
             made[key] = replace(compiled, parameters=key[1]) if marked else compiled
         found.append(made[key])
-    tied = sum(of_rank[pp - 1].elements for of_rank in first.values() if len(of_rank) > 1)
+    twice = (of_rank[pp - 1] for of_rank in first.values() if len(of_rank) > 1)
+    tied = sum(one.elements for one in twice if one.trained)
     return found, tied

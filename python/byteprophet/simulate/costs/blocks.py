@@ -286,7 +286,7 @@ def _eager_launches(step: Compute, *, adds: bool) -> int:
     gradients are added up (``adds``), each parameter has an operator for that.
     """
     operator, phase = step.operator, step.phase
-    more = len(operator.parameters) if adds and makes_gradients(step) else 0
+    more = len(operator.trained) if adds and makes_gradients(step) else 0
     if operator.kind is Kind.VIEW:
         parts = len(operator.outputs)
         return parts if parts > 1 and phase is Phase.BACKWARD else 0

@@ -102,8 +102,8 @@ class Roofline:
         return size_bytes / self._bytes_per_ns
 
     def parameter_bytes(self, step: Compute) -> float:
-        """The bytes of an operator's parameters on a rank."""
-        return self._bytes(step, step.operator.parameters)
+        """The bytes on a rank of an operator's parameters that are trained."""
+        return self._bytes(step, step.operator.trained)
 
     def output_bytes(self, step: Compute) -> float:
         """The bytes of an operator's outputs on a rank."""
@@ -139,7 +139,8 @@ class Roofline:
         if not self._eager or not has_bias(step.operator):
             return 0.0
         if step.phase is Phase.WEIGHT:
-            return self._sum_ns(self.output_bytes(step))
+            trains = step.operator.parameters[1].differentiable
+            return self._sum_ns(self.output_bytes(step)) if trains else 0.0
         forward = step.phase is not Phase.BACKWARD
         is_added = forward and step.operator.kind is Kind.CONVOLUTION
         return self.memory_ns(2 * self.output_bytes(step)) if is_added else 0.0
@@ -158,7 +159,7 @@ class Roofline:
         """The backward pass of a sum: the stream has two gradients, which are added up."""
         made = self.output_bytes(step)
         added_ns = self.memory_ns(3 * made)
-        return added_ns + (self._sum_ns(made) if step.operator.parameters else 0.0)
+        return added_ns + (self._sum_ns(made) if step.operator.trained else 0.0)
 
     def _attention_ns(self, step: Compute) -> float:
         operator, backward = step.operator, step.phase is Phase.BACKWARD
@@ -229,13 +230,15 @@ class Roofline:
         gradients = [one for one in operator.outputs if one.differentiable]
         read = self._bytes(step, (*saved, *gradients)) * (0.5 if operator.causal else 1.0)
         written = self._bytes(step, [one for one in operator.inputs if one.differentiable])
-        if operator.parameters:
+        if operator.trained:
             floats = [one for one in saved if one.differentiable]
-            written += self._bytes(step, (*floats, *gradients, *operator.parameters))
+            written += self._bytes(step, (*floats, *gradients, *operator.trained))
         return read + written
 
     def _product_ns(self, step: Compute) -> float:
         operator, local = step.operator, self._local(step)
+        if step.phase is Phase.WEIGHT and not operator.parameters[0].differentiable:
+            return 0.0  # only its bias is trained
         batch, rows, columns, inner = (prod(map(local, dims)) for dims in operator.product)
         rows *= operator.inputs[0].density
         right = (operator.parameters or operator.inputs[1:])[:1]

@@ -14,7 +14,7 @@ from byteprophet.replay import Replayed
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent
-from byteprophet.simulate.execute.gradients import Held
+from byteprophet.simulate.execute.gradients import Held, Sizes
 from byteprophet.simulate.execute.job_graph import JobGraph
 from byteprophet.simulate.execute.ranks import RankRecord
 from byteprophet.simulate.execute.sharding import unsharded_bytes
@@ -183,11 +183,12 @@ def use_of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
 
 def kept_bytes(whose: Held, strategy: Strategy) -> tuple[float, float, float]:
     """The bytes on a rank of parameters, of their gradients, and of the optimizer's state."""
-    elements = [0.0, 0.0, 0.0]
-    for axes, count in whose.elements:
-        parts = strategy.mesh.parts(axes)
-        for at, least_zero in enumerate((3, 2, 1)):
-            elements[at] += count / parts if strategy.zero >= least_zero else count
+
+    def kept(sizes: Sizes, least_zero: int) -> float:
+        parts = strategy.mesh.parts if strategy.zero >= least_zero else lambda _: 1
+        return sum(count / parts(axes) for axes, count in sizes)
+
+    elements = kept(whose.all, 3), kept(whose.trained, 2), kept(whose.trained, 1)
     precision = PRECISIONS[strategy.precision]
     sizes = precision.parameter_bytes, precision.gradient_bytes, precision.state_bytes
     parameters, gradients, state = (a * b for a, b in zip(elements, sizes, strict=True))

@@ -173,7 +173,7 @@ class Tables:
         mesh, gathers = self.strategy.mesh, kind is CollectiveKind.ALL_GATHER
         return sum(
             self.costs.copy_ns(size * (1 + 1 / mesh.parts(axes) if gathers else 1))
-            for axes, size in whose.sent_bytes(kind, self.precision)
+            for axes, size in whose.sent_bytes(kind, self.strategy)
             if axes
         )
 
@@ -182,7 +182,7 @@ class Tables:
         return self._transfers(CollectiveKind.ALL_GATHER, self.held(pp_rank))
 
     def _transfers(self, kind: CollectiveKind, whose: Held) -> Wanted:
-        return transfers(kind, whose.sent_bytes(kind, self.precision), self.costs.collectives)
+        return transfers(kind, whose.sent_bytes(kind, self.strategy), self.costs.collectives)
 
     def held(self, pp_rank: int) -> Held:
         """All parameters of a pipeline rank."""
@@ -193,7 +193,7 @@ class Tables:
         """What is sent of each bucket of a pipeline rank (``Held.sent_bytes``)."""
         stages = range(pp_rank, len(self._held), self.strategy.mesh.pp)
         return [
-            sum(size for _, size in one.sent_bytes(kind, self.precision))
+            sum(size for _, size in one.sent_bytes(kind, self.strategy))
             for stage in stages
             for one in self._held[stage]
         ]
@@ -214,7 +214,7 @@ class Tables:
             moved += _COPY_BYTES + precision.gradient_bytes  # its copy is read, gradients cleared
         elements = sum(
             count / (strategy.mesh.parts(axes) if strategy.zero else 1)
-            for axes, count in whose.elements
+            for axes, count in whose.trained
         )
         time_ns = self.costs.update_ns(elements * updated)
         time_ns += self.costs.roofline.memory_ns(elements * moved)

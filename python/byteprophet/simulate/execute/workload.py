@@ -58,7 +58,7 @@ def workload_of(program: Program, costs: BlockCosts) -> Workload:
     backward_ns = _backward(blocks, layers, costs)
     every = [layer for own in layers for layer in own if layer.names]
     if not every:
-        raise UserError(f"model {program.model.name} has no parameters")
+        raise UserError(f"model {program.model.name} has no parameters that are trained")
     every[0].begins_ns, every[0].ready_ns = 0.0, backward_ns
     for layer, later in zip(every[-2::-1], every[:0:-1], strict=True):
         layer.ready_ns = max(layer.ready_ns, later.ready_ns)
@@ -82,16 +82,16 @@ def _forward(blocks: Sequence[Block], costs: BlockCosts) -> tuple[list[list[_Lay
         parameters = iter(compiled.parameters)
         layers: list[_Layer] = []
         for step, time_ns in _timed(compiled.forward, [costs.time(compiled).forward], costs):
-            if _has_parameters(step):
+            if isinstance(step, Compute):
                 layer = _Layer(begins_ns=now_ns)
                 for access in step.operator.parameters:
                     one = next(parameters, None)
                     if one is None:
                         raise _several_passes(block)
-                    if not one.repeated:
+                    if one.trained and not one.repeated:
                         layer.names.append(f"{block.path}.{one.path}.{access.tensor}")
                         layer.elements.append(one.elements)
-                layers.append(layer)
+                layers += [layer] if step.operator.trained else []
             now_ns += time_ns
         found.append(layers)
     return found, now_ns
@@ -108,11 +108,11 @@ def _backward(
         waiting: dict[int, list[_Layer]] = defaultdict(list)
         here = iter(own)
         for step in compiled.forward:
-            if _has_parameters(step):
+            if _trains(step):
                 waiting[id(step.operator)].append(next(here))
         for step, time_ns in _timed(compiled.backward, [times.backward, times.weight], costs):
             now_ns += time_ns
-            if _has_parameters(step) and makes_gradients(step):
+            if _trains(step) and makes_gradients(step):
                 if not waiting[id(step.operator)]:
                     raise _several_passes(block)
                 waiting[id(step.operator)].pop().ready_ns = now_ns
@@ -132,8 +132,8 @@ def _pass_ns(passed: Pass) -> int:
     return sum(part.time_ns for part in passed if isinstance(part, PassTime))
 
 
-def _has_parameters(step: Step) -> TypeGuard[Compute]:
-    return isinstance(step, Compute) and bool(step.operator.parameters)
+def _trains(step: Step) -> TypeGuard[Compute]:
+    return isinstance(step, Compute) and bool(step.operator.trained)
 
 
 def _several_passes(block: Block) -> UserError:

@@ -79,7 +79,6 @@ def _gathers(program: Program, stage: int) -> int:
 def _of_buckets(program: Program, number: int) -> Calls:
     """Collectives of a stage's gradients and, where ranks shard them, of its parameters."""
     strategy, stage = program.strategy, program.stages[number]
-    precision = PRECISIONS[strategy.precision]
     scatters = strategy.reduce_scatters
     reduction = CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
     each = strategy.zero == 2 or (strategy.zero == 3 and strategy.mesh.pp == 1)
@@ -89,7 +88,7 @@ def _of_buckets(program: Program, number: int) -> Calls:
     for bucket in buckets(stage.blocks, strategy):
         whose = held([stage.blocks[at] for at in bucket], strategy.mesh)
         for kind, times in ((reduction, reduced), (CollectiveKind.ALL_GATHER, gathered)):
-            sizes = whose.sent_bytes(kind, precision)
+            sizes = whose.sent_bytes(kind, strategy)
             found += _of_parameters(sizes, kind, times)
     return found
 

@@ -9,7 +9,7 @@ as Megatron-LM does for tp = 8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,8 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
     """The name and configuration of a model.
 
     Args:
-        text: a name in ``MODELS``, a description such as ``DESCRIPTION``, or the path of a Hugging
-            Face ``config.json``.
+        text: a name in ``MODELS``, also with other sizes (``llama2-70b:lora=16``), a description
+            such as ``DESCRIPTION``, or the path of a Hugging Face ``config.json``.
 
     Raises:
         UserError: there is no such model, or its description is wrong.
@@ -113,6 +113,8 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
     if text in MODELS:
         return text, MODELS[text]
     family, colon, description = text.partition(":")
+    if colon and family in MODELS:
+        return text, _changed(family, description)
     if colon and family in FAMILIES:
         return text, _described(family, description)
     if is_there(text):
@@ -123,7 +125,16 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
     )
 
 
-def _described(family: str, description: str) -> TransformerConfig:
+def _changed(name: str, description: str) -> TransformerConfig:
+    """A built-in model with some sizes of a description."""
+    values = _values(name, description)
+    if values.keys() & {"hidden", "heads"}:
+        values.setdefault("width", 0)  # that of a head follows from both
+    return replace(MODELS[name], **_typed(values))
+
+
+def _values(family: str, description: str) -> dict[str, int]:
+    """The sizes in a description."""
     values: dict[str, int] = {}
     known = {field.name for field in fields(TransformerConfig)}
     for item in description.split(","):
@@ -134,6 +145,17 @@ def _described(family: str, description: str) -> TransformerConfig:
                 f"{', '.join(sorted(known))}"
             )
         values[name] = int(number)
+    return values
+
+
+def _typed(values: Mapping[str, int]) -> dict[str, Any]:
+    """The same as fields of a ``TransformerConfig``."""
+    booleans = {field.name for field in fields(TransformerConfig) if field.type == "bool"}
+    return {name: bool(one) if name in booleans else one for name, one in values.items()}
+
+
+def _described(family: str, description: str) -> TransformerConfig:
+    values = _values(family, description)
     for name in ("layers", "hidden", "heads"):
         if name not in values:
             raise UserError(f"model {family}: {name} is missing, e.g. {DESCRIPTION}")
@@ -149,11 +171,7 @@ def _described(family: str, description: str) -> TransformerConfig:
         if family == "gpt"
         else {"gated": True, "bias": False, "tied": False}
     )
-    arguments: dict[str, Any] = {**of_family, **defaults, **values}
-    booleans = [field.name for field in fields(TransformerConfig) if field.type == "bool"]
-    for name in booleans:
-        if name in arguments:
-            arguments[name] = bool(arguments[name])
+    arguments: dict[str, Any] = {**of_family, **_typed({**defaults, **values})}
     return TransformerConfig(**arguments)
 
 

@@ -16,10 +16,22 @@ HIDDEN = ("batch", "sequence", "hidden")
 
 
 class Layers:
-    """Makes operators, with one set of sizes. ``sizes``: the size of every dimension."""
+    """Makes operators, with one set of sizes.
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    ``sizes``: the size of every dimension. ``frozen``: parameters are not trained.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], *, frozen: bool = False) -> None:
         self._sizes = dict(sizes)
+        self._frozen = frozen
+
+    def trained(self) -> Layers:
+        """The same, with parameters that are trained."""
+        return Layers(self._sizes)
+
+    def parameter(self, name: str, dims: Iterable[str], shared: str = "") -> Access:
+        """A parameter."""
+        return Access(name, tuple(dims), differentiable=not self._frozen, shared=shared)
 
     def product(
         self,
@@ -33,13 +45,15 @@ class Layers:
     ) -> Operator:
         """A matrix product, of the inputs or of the input and the first parameter.
 
-        The backward pass has twice the forward pass's FLOPs.
+        The backward pass has two products, or one with a frozen parameter, which needs no input.
         """
         inputs, parameters = tuple(inputs), tuple(parameters)
         factors = (*inputs, *parameters[:1])[:2]
         dims = {dim: None for access in factors for dim in access.dims}
         density = min(access.density for access in (*inputs, output))
         flops = round(2 * prod(self._sizes[dim] for dim in dims) * density)
+        frozen = bool(parameters) and not any(one.differentiable for one in parameters)
+        kept = () if frozen else tuple(access.tensor for access in inputs)
         return self._operator(
             name,
             Kind.MATMUL,
@@ -48,8 +62,8 @@ class Layers:
             parameters,
             whole=whole,
             flops=flops,
-            backward_flops=2 * flops,
-            saved=tuple(access.tensor for access in inputs) if saves is None else tuple(saves),
+            backward_flops=flops if frozen else 2 * flops,
+            saved=kept if saves is None else tuple(saves),
         )
 
     def linear(
@@ -68,8 +82,8 @@ class Layers:
         ``bias``: the dimensions of its bias, if any. ``shared``: the name of its weight, if other
         operators read it, too.
         """
-        parameters = [Access("weight", weight, shared=shared)]
-        parameters += [Access("bias", bias)] if bias else []
+        parameters = [self.parameter("weight", weight, shared)]
+        parameters += [self.parameter("bias", bias)] if bias else []
         return self.product(name, [source], output, parameters, whole=whole)
 
     def memory(
@@ -103,7 +117,7 @@ class Layers:
             name,
             [Access(source, HIDDEN)],
             [Access(output, HIDDEN)],
-            [Access(one, ("hidden",)) for one in names],
+            [self.parameter(one, ("hidden",)) for one in names],
             whole=["hidden"],
             saves=[source],
         )

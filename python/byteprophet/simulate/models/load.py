@@ -7,7 +7,7 @@ from functools import partial
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there
-from byteprophet.simulate.models.catalogue import FAMILIES, find_model
+from byteprophet.simulate.models.catalogue import FAMILIES, MODELS, find_model
 from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.dlrm import dlrm
 from byteprophet.simulate.models.module import Model
@@ -45,7 +45,7 @@ def load_source(text: str, sequence: int | None = None) -> Source:
         return dlrm
     name, text = text, VISION.get(text, text)
     family, colon, _ = text.partition(":")
-    if not colon or family in FAMILIES or is_there(text):
+    if not colon or family in (*FAMILIES, *MODELS) or is_there(text):
         return partial(build, *find_model(text), sequence=sequence)
     from byteprophet.simulate.models.traced import import_make, traced  # imports torch
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
@@ -101,7 +101,7 @@ def traced(name: str, make: Make) -> Traced:
     """
     traces = [_exported(name, make, batch) for batch in _BATCHES]
     with refusing_failures(f"model {name}", "cannot be traced"):
-        few, more = (_nodes(*each) for each in traces)
+        few, more = map(_nodes, traces)
     if [node.target for node in few] != [node.target for node in more]:
         raise UserError(f"model {name}: other operators run for other batch sizes")
     nodes = tuple(_with_batch(name, one, two) for one, two in zip(few, more, strict=True))
@@ -131,8 +131,21 @@ def _check_flops(name: str, make: Make, nodes: Sequence[Node]) -> None:
         )
 
 
-def _exported(name: str, make: Make, batch: int) -> tuple[Any, Mapping[str, str], set[str]]:
-    """The graph of a forward pass, parameters and buffers by placeholder, and which are trained."""
+class _Exported(NamedTuple):
+    """The graph of a forward pass.
+
+    Attributes:
+        graph: the FX graph.
+        names: the names of parameters and buffers, by placeholder.
+        trained: the placeholders of parameters, and whether each is trained.
+    """
+
+    graph: Any
+    names: Mapping[str, str]
+    trained: Mapping[str, bool]
+
+
+def _exported(name: str, make: Make, batch: int) -> _Exported:
     import torch
 
     with refusing_failures(f"model {name}", "cannot be traced"):
@@ -143,8 +156,10 @@ def _exported(name: str, make: Make, batch: int) -> tuple[Any, Mapping[str, str]
     signature = program.graph_signature
     _check_recurrence(name, program.graph)
     _check_kept(name, module, program)
-    parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    return program.graph, parameters, set(signature.inputs_to_parameters)
+    parameters = signature.inputs_to_parameters
+    every = dict(module.named_parameters(remove_duplicate=False))
+    trained = {node: every[path].requires_grad for node, path in parameters.items()}
+    return _Exported(program.graph, {**parameters, **signature.inputs_to_buffers}, trained)
 
 
 def _check_recurrence(name: str, graph: Any) -> None:
@@ -159,12 +174,8 @@ def _check_recurrence(name: str, graph: Any) -> None:
 
 def _check_kept(name: str, module: Any, program: Any) -> None:
     """Refuse what takes memory, or saves work, of which operators know nothing."""
-    frozen = [path for path, each in module.named_parameters() if not each.requires_grad]
-    if frozen:
-        raise UserError(
-            f"model {name}: parameter {frozen[0]} is frozen (requires_grad=False): only models of "
-            "which all parameters are trained can be simulated"
-        )
+    if not any(each.requires_grad for each in module.parameters()):
+        raise UserError(f"model {name}: all parameters are frozen, so that nothing is trained")
     used = {node.name for node in program.graph.nodes if node.users}
     signature = program.graph_signature
     read = {path for node, path in signature.inputs_to_parameters.items() if node in used}
@@ -183,17 +194,18 @@ def _check_kept(name: str, module: Any, program: Any) -> None:
         )
 
 
-def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list[Node]:
+def _nodes(exported: _Exported) -> list[Node]:
     """The calls of a graph, with views resolved to what they view."""
     import torch
 
     found: list[Node] = []
     reader = Reader()
-    for node in graph.nodes:
+    for node in exported.graph.nodes:
         if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
-            kind = "buffer" if node.name in parameters else "input"
-            kind = "parameter" if node.name in trained else kind
-            reader.placeholder(node, parameters.get(node.name, node.name), kind)
+            kind = "buffer" if node.name in exported.names else "input"
+            kind = "parameter" if node.name in exported.trained else kind
+            name = exported.names.get(node.name, node.name)
+            reader.placeholder(node, name, kind, trained=exported.trained.get(node.name, False))
         elif node.op == "call_function":
             call = reader.call(node)
             found += [] if call is None else [call]

@@ -120,6 +120,11 @@ class Node:
         return [tensor for tensor in self.given if tensor.kind == "parameter"]
 
     @property
+    def has_flops(self) -> bool:
+        """Whether it is a product, a convolution or attention."""
+        return self.flops > 0 or self.sample_flops > 0
+
+    @property
     def output_names(self) -> list[str]:
         """The names of its outputs."""
         return [tensor.name for tensor in self.outputs]
@@ -145,9 +150,10 @@ class Reader:
         self._tensors: dict[str, Tensor] = {}  # by FX node
         self._splits: dict[str, str] = {}  # by parameter
 
-    def placeholder(self, node: Any, name: str, kind: str) -> None:
-        """What the graph is given: a parameter, a buffer or an input."""
+    def placeholder(self, node: Any, name: str, kind: str, *, trained: bool) -> None:
+        """What the graph is given: a parameter, which may be trained, a buffer or an input."""
         given = Tensor.of(name, node.meta["val"], kind)
+        given.differentiable &= trained
         if kind == "parameter":
             given.whole = not is_split_alike(node)
             given.cut = given.name if is_cut(node) else ""

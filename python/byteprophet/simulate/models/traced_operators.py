@@ -17,6 +17,8 @@ _SAVE_NOTHING = frozenset(["add", "sub", "cat", "mean", "sum", "dropout", "adapt
 _SAVE_OUTPUT = frozenset(["relu", "softmax", "sigmoid", "tanh", "exp", "log_softmax"])
 _KEEP_BESIDES = {"dropout": 1, "max_pool2d": 8}
 """Bytes per element of the output that are kept besides: masks, and indices."""
+_FIRST_FACTOR = {"baddbmm": 1, "addbmm": 1, "addmm": 1}
+"""The place of the first factor, where it is not the first argument."""
 _ROWS_OF_WORDS = 2
 """A table of words has more rows than so many for each column, or is shared with another layer."""
 
@@ -38,10 +40,15 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
         split = "vocabulary"
         words, width = node.parameters[0].shape
         own = (dims.named("vocabulary", words), dims.named("columns", width))
-        parameters = [Access("parameter0", own)]
+        trained = node.parameters[0].differentiable
+        parameters = [Access("parameter0", own, differentiable=trained)]
     else:
         parameters = [
-            Access(f"parameter{at}", dims.parameter(at, tensor, split, node.passed))
+            Access(
+                f"parameter{at}",
+                dims.parameter(at, tensor, split, node.passed),
+                differentiable=tensor.differentiable,
+            )
             for at, tensor in enumerate(node.parameters)
         ]
     flops = node.flops + node.sample_flops * samples
@@ -65,7 +72,7 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
         parameters=tuple(parameters),
         whole=frozenset(whole),
         flops=flops,
-        backward_flops=2 * flops,
+        backward_flops=_more_products(node) * flops,
         saved=saved,
         causal=node.causal and kind is Kind.ATTENTION,
         features=split,
@@ -151,8 +158,9 @@ def _linear(node: Node, samples: int, dims: _Dims) -> Operator:
         made, read = _beside_heads(node, dims)
     else:
         made, read = dims.access(output), dims.access(source, "inner")
-    parameters = [Access("weight", ("columns", read.dims[-1]))]
-    parameters += [Access("bias", ("columns",)) for _ in node.parameters[1:]]
+    weight, *biases = (one.differentiable for one in node.parameters)
+    parameters = [Access("weight", ("columns", read.dims[-1]), differentiable=weight)]
+    parameters += [Access("bias", ("columns",), differentiable=one) for one in biases]
     flops = node.flops + node.sample_flops * samples
     features = {"columns": "columns", "rows": read.dims[-1]}.get(node.linear, node.split)
     return Operator(
@@ -163,8 +171,8 @@ def _linear(node: Node, samples: int, dims: _Dims) -> Operator:
         outputs=(made,),
         parameters=tuple(parameters),
         flops=flops,
-        backward_flops=2 * flops,
-        saved=(source.name,),
+        backward_flops=_more_products(node) * flops,
+        saved=_saved(node),
         features=features,
     )
 
@@ -190,13 +198,31 @@ def _kind(node: Node, flops: int) -> Kind:
     return Kind.VIEW if node.target in VIEWS else Kind.MEMORY
 
 
+def _factors(node: Node) -> list[Tensor]:
+    """Both factors of a product, or the first two inputs of attention."""
+    first = _FIRST_FACTOR.get(node.target, 0)
+    return (node.given[first:] * 2)[:2]  # one tensor may be both
+
+
+def _more_products(node: Node) -> int:
+    """How many products the backward pass has for one of the forward pass: a gradient each."""
+    return sum(one.differentiable for one in _factors(node))
+
+
 def _saved(node: Node) -> tuple[str, ...]:
     """The names of the activations that autograd keeps for the backward pass."""
     inputs = tuple(tensor.name for tensor in node.inputs)
+    if not any(one.differentiable for one in node.outputs):
+        return ()
     if node.target in VIEWS or node.target in _SAVE_NOTHING:
         return ()
     if node.target in _SAVE_OUTPUT:
         return (node.outputs[0].name,)
     if node.target == "scaled_dot_product_attention":
         return (*inputs[:3], node.outputs[0].name)
+    if node.has_flops:
+        both = _factors(node)
+        pairs = zip(both, reversed(both), strict=True)
+        read = [one.name for one, other in pairs if other.differentiable]
+        return tuple(name for name in dict.fromkeys(read) if name in inputs)
     return inputs

@@ -48,7 +48,9 @@ class _Builder:
                 "positions": max(1, config.positions),
                 "experts": max(1, config.experts),
                 "slots": max(1, config.experts),
-            }
+                "rank": max(1, config.lora),
+            },
+            frozen=config.lora > 0,
         )
 
     @property
@@ -68,7 +70,7 @@ class _Builder:
 
     def _embedding(self) -> Module:
         tokens = Access("tokens", ("batch", "sequence"), 8, differentiable=False)
-        table = Access("weight", ("vocabulary", "hidden"), shared=self._shared)
+        table = self._make.parameter("weight", ("vocabulary", "hidden"), self._shared)
         output = "looked_up" if self._config.positions else "hidden"
         body = [
             self._make.memory(
@@ -81,7 +83,7 @@ class _Builder:
                     "positions",
                     [Access("looked_up", HIDDEN)],
                     [Access("hidden", HIDDEN)],
-                    [Access("weight", ("positions", "hidden"))],
+                    [self._make.parameter("weight", ("positions", "hidden"))],
                 )
             )
         return Module(tuple(body), ("tokens",), ("hidden",))
@@ -115,7 +117,7 @@ class _Builder:
             name,
             [Access(branch, HIDDEN), Access(stem, HIDDEN)],
             outputs,
-            [Access("bias", ("hidden",))] if config.bias else [],
+            [self._make.parameter("bias", ("hidden",))] if config.bias else [],
             saves=[f"{name}_mask"] if config.dropout else [],
         )
 

@@ -36,6 +36,8 @@ class TransformerConfig:
             Megatron-LM's cross entropy over vocabulary-parallel ranks: one kernel for each step,
             all with 32 bits.
         width: the width of a head; 0: ``hidden / heads``.
+        lora: the rank of LoRA's adapters (Hu et al. 2021) of both projections of attention, that of
+            queries, keys and values and that of its output. All else is frozen. 0: all is trained.
     """
 
     layers: int
@@ -58,6 +60,7 @@ class TransformerConfig:
     fused_loss: bool = True
     width: int = 0
     qkv_bias: bool = False
+    lora: int = 0
 
     def __post_init__(self) -> None:
         """Raises ``UserError`` if the numbers do not fit together."""

@@ -18,14 +18,15 @@ _INNER = ("batch", "sequence", "inner")
 def attention(config: TransformerConfig, make: Layers) -> Module:
     """Attention, from the normalised hidden state to a branch of it."""
     fused = ("batch", "sequence", "heads", "per_head")
-    weight = ("heads", "per_head", "hidden")
     body: list[Operator | Call] = [
-        make.linear(
+        *_projection(
             "qkv",
             Access("normed", HIDDEN),
             Access("qkv", fused),
-            weight,
-            bias=weight[:2] if config.bias or config.qkv_bias else (),
+            (fused[2:], ("hidden",)),
+            config,
+            make,
+            bias=config.bias or config.qkv_bias,
         )
     ]
     qkv = "qkv"
@@ -44,11 +45,45 @@ def attention(config: TransformerConfig, make: Layers) -> Module:
     )
     core = Module(tuple(_core(config, make)), ("query", "key", "value"), ("context",))
     body.append(Call("core", core, core.inputs, core.outputs))
-    output = ("hidden", "heads", "queries", "width")
-    body.append(
-        make.linear("output", Access("context", _QUERY), Access("attended", HIDDEN), output)
+    body += _projection(
+        "output",
+        Access("context", _QUERY),
+        Access("attended", HIDDEN),
+        (("hidden",), _QUERY[2:]),
+        config,
+        make,
     )
     return Module(tuple(body), ("normed",), ("attended",))
+
+
+def _projection(
+    name: str,
+    source: Access,
+    output: Access,
+    weight: tuple[tuple[str, ...], tuple[str, ...]],
+    config: TransformerConfig,
+    make: Layers,
+    *,
+    bias: bool = False,
+) -> list[Operator]:
+    """A linear layer, and its adapter if there are any. ``weight``: columns and inner dimensions.
+
+    An adapter is two products, from ``inner`` to LoRA's rank and from there to ``columns``.
+    """
+    columns, inner = weight
+    own = columns if bias else ()
+    if not config.lora:
+        return [make.linear(name, source, output, (*columns, *inner), bias=own)]
+    frozen = replace(output, tensor=f"{name}_frozen")
+    low = Access(f"{name}_low", ("batch", "sequence", "rank"))
+    adapted = replace(output, tensor=f"{name}_adapted")
+    adapters = make.trained()
+    return [
+        make.linear(name, source, frozen, (*columns, *inner), bias=own),
+        adapters.linear(f"{name}_lora_a", source, low, ("rank", *inner)),
+        adapters.linear(f"{name}_lora_b", low, adapted, (*columns, "rank")),
+        make.memory(f"{name}_add", [frozen, adapted], [output]),
+    ]
 
 
 def _core(config: TransformerConfig, make: Layers) -> list[Operator]:

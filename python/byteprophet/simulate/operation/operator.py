@@ -48,7 +48,7 @@ class Access:
         dims: the dimension of each axis, in order.
         element_bytes: the bytes of an element.
         density: the part of all elements that exist; less than 1 for tokens sent to experts.
-        differentiable: whether it has a gradient.
+        differentiable: whether it has a gradient. A parameter that has none is frozen.
         shared: of a parameter that other operators read, too: a name that they all have for it.
         with_parameters: whether gradients of ranks are not added up at it, but with those of
             parameters: it depends on these alone, or is a loss.
@@ -120,6 +120,11 @@ class Operator:
             outputs=of(self.outputs),
             saved=tuple(map(new, self.saved)),
         )
+
+    @cached_property
+    def trained(self) -> tuple[Access, ...]:
+        """The parameters that are not frozen."""
+        return tuple(one for one in self.parameters if one.differentiable)
 
     @cached_property
     def size(self) -> dict[str, int]:
