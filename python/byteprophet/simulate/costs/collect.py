@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from byteprophet.simulate.costs.collect_kernels import (
 from byteprophet.simulate.costs.collect_operators import measured_operators
 from byteprophet.simulate.costs.kept_passes import KeptPasses
 from byteprophet.simulate.costs.table import CostTable
-from byteprophet.simulate.costs.taking_turns import Run, copies, in_turn
+from byteprophet.simulate.costs.taking_turns import Run, in_turn, sets
 
 DEVICES = ("cpu", "cuda")
 _SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (128, 512, 1024, 2048, 4096, 8192, 16384)}
@@ -186,14 +187,12 @@ class _Collector:
         )
 
     def _product(self, m: int, n: int, k: int) -> Run:
-        def call() -> Run:
-            one, other = (
-                self._torch.rand(size, device=self._device, dtype=self._dtype)
-                for size in ((m, k), (k, n))
-            )
-            return lambda: one @ other
-
-        return in_turn([call() for _ in range(copies(self._device, 4 * (m * k + k * n)))])
+        factors = [
+            self._torch.rand(size, device=self._device, dtype=self._dtype)
+            for size in ((m, k), (k, n))
+        ]
+        multiply = self._torch.matmul
+        return in_turn([partial(multiply, *own) for own in sets(self._device, factors)])
 
     def _kernels(self) -> dict[str, Any]:
         """What depends on shapes besides plain matrix products."""

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from math import prod
 from typing import Any
 
 from byteprophet.simulate.costs.table import (
@@ -22,7 +21,7 @@ from byteprophet.simulate.costs.table import (
     MeasuredConvolution,
     MeasuredLayer,
 )
-from byteprophet.simulate.costs.taking_turns import Run, copies, in_turn
+from byteprophet.simulate.costs.taking_turns import Run, in_turn, sets
 
 Timer = Callable[[Run], float]
 
@@ -67,11 +66,11 @@ def measured_attention(
         size = _TOKENS[device] // tokens, heads, tokens, width
         causal = mask == "causal"
         calls = []
-        for _ in range(copies(device, 3 * 4 * prod(size))):
-            with torch.enable_grad():
-                given = [_random(torch, device, dtype, size).requires_grad_() for _ in range(3)]
+        with torch.enable_grad():
+            for own in sets(device, [_random(torch, device, dtype, size) for _ in range(3)]):
+                given = [each.requires_grad_() for each in own]
                 mixed = attend(*given, is_causal=causal)
-            calls.append(_attention(torch, given, mixed, causal=causal))
+                calls.append(_attention(torch, given, mixed, causal=causal))
         for at, phase in enumerate(("forward", "backward")):
             yield phase, mask, *size, time_ns(in_turn([call[at] for call in calls]))
 
@@ -144,17 +143,14 @@ def _products(
     """The products of a linear layer, laid out as PyTorch does."""
     rows, columns, inner = shape
     sizes = (rows, inner), (columns, inner), (rows, columns)
-    sets = [
-        [_random(torch, device, dtype, size) for size in sizes]
-        for _ in range(copies(device, 4 * sum(map(prod, sizes))))
-    ]
+    tensors = sets(device, [_random(torch, device, dtype, size) for size in sizes])
     runs: dict[str, Callable[[Any, Any, Any], Any]] = {
         "forward": lambda given, weight, _: given @ weight.t(),
         "backward": lambda _, weight, gradient: gradient @ weight,
         "weight": lambda given, _, gradient: gradient.t() @ given,
     }
     for phase in phases:
-        calls = [partial(runs[phase], *tensors) for tensors in sets]
+        calls = [partial(runs[phase], *own) for own in tensors]
         yield phase, *shape, time_ns(in_turn(calls))
 
 

@@ -7,18 +7,24 @@ matrix products of a few hundred rows by a quarter. Tensors of a GPU are large e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
 Run = Callable[[], Any]
 _BEYOND_CACHES = {"cpu": 16 << 20, "cuda": 0}
-_MOST = 1024
+_MOST = 256
 
 
 def copies(device: str, size_bytes: int) -> int:
     """How many sets of tensors, of ``size_bytes`` each, are in no cache when their turn comes."""
     return min(_MOST, 1 + _BEYOND_CACHES[device] // max(1, size_bytes))
+
+
+def sets(device: str, tensors: Sequence[Any]) -> list[list[Any]]:
+    """The tensors, and as many copies of them as are in no cache when their turn comes."""
+    count = copies(device, sum(one.nbytes for one in tensors))
+    return [list(tensors), *([one.clone() for one in tensors] for _ in range(count - 1))]
 
 
 def in_turn(runs: list[Run]) -> Run:
