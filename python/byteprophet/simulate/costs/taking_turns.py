@@ -27,7 +27,7 @@ def sets(device: str, tensors: Sequence[Any]) -> list[list[Any]]:
     return [list(tensors), *([one.clone() for one in tensors] for _ in range(count - 1))]
 
 
-def in_turn(runs: list[Run]) -> Run:
+def in_turn(runs: Sequence[Run]) -> Run:
     """Runs one after the other, each of which has run before. Their last outputs are kept, too."""
     kept = deque((run() for run in runs), maxlen=len(runs))
     turn = cycle(runs)
