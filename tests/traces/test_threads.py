@@ -115,6 +115,24 @@ def test_gloo_begins_when_it_is_called(tmp_path: Path) -> None:
     assert [(message.kind, message.size_bytes) for message in sent] == [("all-reduce", 4000)] * 2
 
 
+@pytest.mark.parametrize(("ends_us", "is_wait"), [(52_000, True), (70_000, False)])
+def test_a_long_wait_may_end_before_its_collective_does(
+    ends_us: float, is_wait: bool, tmp_path: Path
+) -> None:
+    """gloo's thread notes the end late. The collective began before the pause of 48 ms did."""
+    sizes = {"Input Dims": [[1000]], "Input type": ["float"]}
+    trace = loaded(
+        tmp_path,
+        step(0, 80_000),
+        operator(1, 100, 200, "c10d::allreduce_"),
+        annotation(3, 150, ends_us, "gloo:all_reduce", **sizes),
+        operator(1, 220, 2000),
+        operator(1, 50_000, 79_000),
+    )
+    found = [wait for wait in waits(trace) if wait[0].startswith("gloo:all_reduce")]
+    assert bool(found) == is_wait
+
+
 @pytest.mark.parametrize("workers", ["_SingleProcess", "_MultiProcessing"])
 def test_a_wait_for_data_has_its_own_name(workers: str, tmp_path: Path) -> None:
     name = f"enumerate(DataLoader)#{workers}DataLoaderIter.__next__"

@@ -30,7 +30,9 @@ WAKING_NS = 300_000
 """What a thread may need to go on after a wait."""
 
 _LATE_NS = 200_000
-"""How late a thread of gloo may note the end of a collective, after others went on."""
+_LATE_SHARE = 20
+"""How late a thread of gloo may note the end of a collective that began in a pause, after others
+went on. Of any collective, it is also the pause's length over ``_LATE_SHARE``."""
 
 _FEWEST, _MOST_PAUSES, _MOST_CHANCE = 3, 0.7, 0.2
 """For pauses of a kind: how many must agree, which part, and how likely it may be by chance."""
@@ -171,8 +173,11 @@ class _Others:
         running = bisect_right(ends, pause.end_ns)  # the first that ends behind the pause
         if running < len(busy) and busy[running].begin_ns < pause.end_ns:
             one = busy[running]
-            late = one.message is not None and one.end_ns - pause.end_ns <= _LATE_NS
-            return pause.end_ns if late and one.begin_ns > pause.begin_ns else None
+            late_ns = (pause.end_ns - pause.begin_ns) // _LATE_SHARE
+            if one.begin_ns > pause.begin_ns:
+                late_ns = max(late_ns, _LATE_NS)
+            is_late = one.message is not None and one.end_ns - pause.end_ns <= late_ns
+            return pause.end_ns if is_late else None
         stopped_ns = ends[running - 1] if running else None
         if stopped_ns is None or stopped_ns <= pause.begin_ns:
             return None
