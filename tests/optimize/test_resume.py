@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from small_jobs import random_job, region_costs_of, with_runtime
 
+from byteprophet.errors import UserError
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
+from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.rounds import Rounds
 from byteprophet.optimize.search import Candidate, Decision, search
@@ -53,8 +55,22 @@ def test_a_search_that_is_stopped_goes_on(tmp_path: Path) -> None:
     found = search(job, [], budget_s=600.0, left=left)
     assert found.best.iteration_ns == seen[-1].iteration_ns
     assert [each.by for each in found.best.decisions] == ["earlier search"]
-    Resume(tmp_path).end(saved=True)
+    assert Resume(tmp_path).end(None, ()) is None
     assert Resume(tmp_path).left([job], PASSES, asked=False) is None
+
+
+def test_a_strategy_of_the_user_is_not_replaced(tmp_path: Path) -> None:
+    job = random_job(3, 12)
+    Resume(tmp_path).refuse_others()
+    found = search(job, PASSES, budget_s=600.0).best
+    used = used_by(found.job, job)
+    assert Resume(tmp_path).end(used, found.decisions) == strategy_path(tmp_path)
+    Resume(tmp_path).refuse_others()  # a search saved it
+    Resume(tmp_path).keep(Candidate(job, 1), job)  # another one was stopped
+    Resume(tmp_path).refuse_others()
+    write_strategy(strategy_path(tmp_path), used_by(job, job))
+    with pytest.raises(UserError, match=r"strategy\.json: was not saved by this command"):
+        Resume(tmp_path).refuse_others()
 
 
 def test_only_what_the_named_passes_made_is_taken_up(tmp_path: Path) -> None:
@@ -78,14 +94,12 @@ def test_only_what_the_named_passes_made_is_taken_up(tmp_path: Path) -> None:
 
 def test_a_search_without_a_result_leaves_none(tmp_path: Path) -> None:
     job = random_job(3, 5)
-    path = strategy_path(tmp_path)
-    write_strategy(path, Used(job.model, job.strategy, 0))
-    (tmp_path / "decisions.json").write_text("{}")
-    Resume(tmp_path).end(saved=True)
+    path = Resume(tmp_path).end(Used(job.model, job.strategy, 0), ())
+    assert path == strategy_path(tmp_path)
     assert path.exists()
-    Resume(tmp_path).end(saved=False)
+    assert Resume(tmp_path).end(None, ()) is None
     assert [*tmp_path.iterdir()] == []
-    Resume(tmp_path).end(saved=False)
+    Resume(tmp_path).end(None, ())
 
 
 def test_the_result_of_another_job_or_without_leave_is_left_alone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.passes.compile import Compile
+from byteprophet.optimize.recorded import digest_of_config
 from byteprophet.replay.predict import kind_of
 
 from ..namespaces import why_not_permitted
@@ -74,8 +75,9 @@ def test_regions_of_a_job_whose_gradients_share_buffers(
     assert np.median(kind_of(changed).iterations_ns(changed)) > 0
 
     # The command tells what they would add, and does not use them.
-    Path("out/regions").mkdir(parents=True)
-    write_region_costs(Path("out/regions/region-costs.json"), costs)
+    directory = Path("out/regions") / digest_of_config(run.config)[:12]
+    directory.mkdir(parents=True)
+    write_region_costs(directory / "region-costs.json", costs)
     capsys.readouterr()
     assert run_cli(f"optimize {path} --budget-s 3 --out out --json result.json".split()) == 0
     result = json.loads(Path("result.json").read_text())

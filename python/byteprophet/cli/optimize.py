@@ -16,7 +16,7 @@ from byteprophet.cli.sizes import parse_size
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import TORCH
-from byteprophet.job.strategy_file import strategy_path, write_strategy
+from byteprophet.job.strategy_file import strategy_path
 from byteprophet.measure.run import Run
 from byteprophet.optimize.apply import OPTIMISED, apply, check_repeatable
 from byteprophet.optimize.compression import check_may_compress, compressed_where_faster
@@ -28,7 +28,7 @@ from byteprophet.optimize.other_transport import TRANSPORTS, measure_others, tra
 from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of
 from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.plain import plain
-from byteprophet.optimize.recorded import measure_changeable
+from byteprophet.optimize.recorded import digest_of_config, measure_changeable
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.search import Candidate, search
 from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
@@ -43,6 +43,7 @@ COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
 """Files that are written beside the strategy."""
 
+_DIGITS = 12  # of the digest of a job, in the name of what was measured of it
 _HELP = """Find a faster strategy for a recorded job.
 
 The run must have been recorded (--record). The search replays it with other buckets, runtimes,
@@ -154,6 +155,7 @@ def optimize(
     files = {f"--out's {name}": directory / name for name in (PAGE, BEFORE, AFTER)}
     check_targets({**files, "the strategy": strategy_path(directory), "--json": json_file}, [run])
     resume = Resume(directory)
+    resume.refuse_others()
     transports = transports_of(recorded, measured.job, chosen)
     if budget_bytes is not None:
         transports = [each for each in transports if each != TORCH]  # its memory is not known
@@ -174,7 +176,7 @@ def optimize(
         chosen,
         asked=passes is not None,
         budget_bytes=budget_bytes,
-        directory=directory / "regions",
+        directory=directory / "regions" / digest_of_config(recorded.config)[:_DIGITS],
         say=say,
         others=others,
         measures=would,
@@ -208,11 +210,8 @@ def optimize(
         learned.limit,
         moved,
     )
-    applied, saved = None, None
-    if outcome.gains:
-        saved = strategy_path(directory)
-        write_strategy(saved, outcome.used)
-    resume.end(saved is not None)
+    applied = None
+    saved = resume.end(outcome.used if outcome.gains else None, outcome.decisions)
     additions = would_add(
         plainly.best.job if outcome.job.strategy.compressors else outcome.job,
         chosen,

@@ -13,7 +13,7 @@ from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import DDP, MIXED
-from byteprophet.job.strategy_file import Used
+from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.recorded_spec import spec_of_run
 from byteprophet.measure.processor_file import measure_on_cores
@@ -30,10 +30,12 @@ OF_A_BENCH = "worker.toml"
 def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     """Measure the job of ``run``, which ``passes`` are to change.
 
-    Raises ``UserError`` if a needed recording is missing, if the job has two transports, compresses
+    Raises ``UserError`` if a needed recording is missing, if it ran under a strategy that changes
+    its model (``check_given``), if the job has two transports, compresses
     gradients or delays averages, if DistributedDataParallel could not be given other buckets, or if
     a pass changes what only ``DistributedOptimizer`` changes in a model.
     """
+    check_given(run.config)
     measured = measure_on_cores(run)
     strategy = measured.job.strategy
     if strategy.runtime == MIXED:
@@ -60,6 +62,18 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
         if reason:
             raise UserError(f"pass {each.name!r}: {reason}: leave the pass out")
     return measured
+
+
+def check_given(config: Mapping[str, Any]) -> None:
+    """Refuse a run whose strategy changed its model, of which a recording says nothing.
+
+    ``config``: the run's ``config.toml``. Raises ``UserError``.
+    """
+    used = config.get("environment", {}).get(STRATEGY, "")
+    if not used or not Path(used).exists():
+        return
+    if read_strategy_file(Path(used)).strategy.changes_model:
+        raise UserError(f"this run trains as {used} says: optimise the run it came from")
 
 
 def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:

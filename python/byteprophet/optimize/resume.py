@@ -1,8 +1,9 @@
 """Goes on from what an earlier search of the same run left behind.
 
 While a search runs, its best strategy so far is saved as ``strategy.partial.json``; in the end
-``strategy.json`` takes its place. ``decisions.json`` says what led to it. A later search of the
-same run into the same directory begins with what it finds there, besides its other starts.
+``strategy.json`` takes its place. ``decisions.json`` says what led to it, and which result is a
+search's: one that is not is refused. A later search of the same run into the same directory begins
+with what it finds there, besides its other starts.
 """
 
 from __future__ import annotations
@@ -37,6 +38,24 @@ class Resume:
         self._directory = directory
         self._partial = directory / "strategy.partial.json"
 
+    def refuse_others(self) -> None:
+        """Refuse a directory with a strategy that no search saved there: it would be replaced.
+
+        Raises:
+            UserError: it has one.
+        """
+        path = strategy_path(self._directory)
+        if not path.exists():
+            return
+        try:
+            known = read_strategy_file(path).digest == self._saved()
+        except UserError:
+            known = False
+        if not known:
+            raise UserError(
+                f"{path}: was not saved by this command, which would replace it: use another --out"
+            )
+
     def left(self, jobs: Sequence[Job], passes: Sequence[Pass], *, asked: bool) -> Left | None:
         """What an earlier search left; None if that is nothing that ``passes`` make.
 
@@ -63,21 +82,39 @@ class Resume:
         """Save the best so far of what may take the place of ``recorded``."""
         make_directory(self._directory)
         used = used_by(best.job, recorded)
-        decisions = [asdict(decision) for decision in best.decisions]
-        data = {"schema": SCHEMA, "strategy": used.digest, "decisions": decisions}
-        write_whole(self._directory / DECISIONS, json.dumps(data, indent=1) + "\n")
-        write_strategy(self._partial, used)
+        self._write(self._partial, used, best.decisions, self._saved())
 
-    def end(self, saved: bool) -> None:
-        """The search has come to its end: nothing is partial any more.
+    def end(self, used: Used | None, decisions: Sequence[Decision]) -> Path | None:
+        """Save the result at the search's end, and say where: nothing is partial any more.
 
-        ``saved``: it has a result. If not, that of an earlier search, which may have had leave for
-        more, must not be taken for it. Until now, a search that is stopped could begin with it.
+        ``used``: None if nothing better was found. The result of an earlier search, which may have
+        had leave for more, must not be taken for it then. Until now, a search that is stopped could
+        begin with it.
         """
-        self._partial.unlink(missing_ok=True)
-        if not saved:
-            strategy_path(self._directory).unlink(missing_ok=True)
+        saved = strategy_path(self._directory)
+        if used is None:
+            saved.unlink(missing_ok=True)
             (self._directory / DECISIONS).unlink(missing_ok=True)
+        else:
+            self._write(saved, used, decisions, used.digest)
+        self._partial.unlink(missing_ok=True)
+        return None if used is None else saved
+
+    def _write(
+        self, path: Path, used: Used, decisions: Sequence[Decision], saved: str | None
+    ) -> None:
+        data = {"schema": SCHEMA, "strategy": used.digest, "saved": saved}
+        data["decisions"] = [asdict(decision) for decision in decisions]
+        write_whole(self._directory / DECISIONS, json.dumps(data, indent=1) + "\n")
+        write_strategy(path, used)
+
+    def _saved(self) -> str | None:
+        """The digest of the result that a search saved here; None if there is none."""
+        try:
+            data: Any = read_json(self._directory / DECISIONS)
+        except UserError:
+            return None
+        return data.get("saved") if isinstance(data, dict) else None
 
     def _decisions(self, used: Used) -> tuple[Decision, ...]:
         """Those that led to a strategy; none if they are not known."""
