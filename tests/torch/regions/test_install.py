@@ -212,6 +212,21 @@ def test_a_script_can_apply_a_file(tmp_path: Path) -> None:
         install(nn.Linear(2, 2), used.strategy, "s.json")
 
 
+def test_a_file_of_a_job_whose_gradients_shared_buffers_is_applied(tmp_path: Path) -> None:
+    path = tmp_path / "strategy.json"
+    size_bytes = sum(each.nbytes for each in tower().parameters()) - 32
+    for more_bytes in (0, 4):
+        together = Parameter("first.weight and 6 more", size_bytes + more_bytes)
+        model = Model((Parameter("first.bias", 32), together))
+        strategy = Strategy(partition_bytes=1 << 20, regions=(RECOMPUTED,))
+        write_strategy(path, Used(model, strategy, since=0))
+        if more_bytes:
+            with pytest.raises(UserError, match=r"'first\.weight and 6 more' are not all in Tower"):
+                bps.apply(tower(), path)
+        else:
+            bps.apply(tower(), path)
+
+
 def test_what_only_an_optimizer_can_apply_is_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,8 @@ from byteprophet.torch.regions.autocast import with_autocast
 from byteprophet.torch.regions.fused import RegionForward, Replaced
 from byteprophet.torch.tensors import module_calls
 
+_TOGETHER = " and "
+"""In the name of a parameter that stands for several."""
 _installed: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
@@ -61,8 +63,21 @@ def _for_an_optimizer(strategy: Strategy) -> tuple[tuple[str, bool], ...]:
 
 
 def _check_parameters(model: nn.Module, expected: Model, path: str) -> None:
+    """Refuse a strategy of another model.
+
+    Several gradients that were recorded in one buffer are one parameter of ``expected``, so only
+    the total size of these can be compared.
+    """
     sizes_bytes = {name: each.nbytes for name, each in model.named_parameters()}
+    alone = {each.name for each in expected.parameters if _TOGETHER not in each.name}
+    shared_bytes = sum(size for name, size in sizes_bytes.items() if name not in alone)
     for parameter in expected.parameters:
+        if parameter.name not in alone:
+            shared_bytes -= parameter.size_bytes
+            if shared_bytes < 0:
+                kind = type(model).__name__
+                raise other_model(path, f"{parameter.name!r} are not all in {kind}")
+            continue
         size_bytes = sizes_bytes.get(parameter.name)
         if size_bytes is None:
             difference = f"there is no parameter {parameter.name!r} in {type(model).__name__}"
