@@ -218,7 +218,8 @@ def test_a_file_of_a_job_whose_gradients_shared_buffers_is_applied(tmp_path: Pat
     for more_bytes in (0, 4):
         together = Parameter("first.weight and 6 more", size_bytes + more_bytes)
         model = Model((Parameter("first.bias", 32), together))
-        strategy = Strategy(partition_bytes=1 << 20, regions=(RECOMPUTED,))
+        names = tuple(each.name for each in model.parameters)
+        strategy = Strategy("dear", (Bucket(names, 0, 1),), regions=(RECOMPUTED,))
         write_strategy(path, Used(model, strategy, since=0))
         if more_bytes:
             with pytest.raises(UserError, match=r"'first\.weight and 6 more' are not all in Tower"):
