@@ -11,9 +11,10 @@ import pytest
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case, job_of, strategy_case
+from byteprophet.bench.execute import spec_of
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
-from byteprophet.job import Policy
+from byteprophet.job import Policy, Strategy
 from byteprophet.job.strategy_file import Used, read_strategy, read_strategy_file, write_strategy
 from byteprophet.strategy.builders import build
 
@@ -62,9 +63,40 @@ def test_what_cannot_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for given, says in (
         (["--strategies", "prophet,nothing.json"], "nothing.json: there is no such file"),
         (["--strategies", "prophet", "--runtime", "ddp"], "is what --strategies says"),
+        (["--strategies", "byteps,allreduce"], "byteps: name its schedulers instead, e.g. prophet"),
     ):
         assert run_cli([*common, *given]) == 2
         assert says in capsys.readouterr().err
+
+
+def served(case: Case, path: Path, servers: int = 0) -> Path:
+    """The file of a strategy with servers for the paced job of ``case``."""
+    policy = Policy("prophet", {})
+    strategy = Strategy(partition_bytes=65536)
+    write_strategy(path, Used(job_of(case, mixed_workload()).model, strategy, 0, policy, servers))
+    return path
+
+
+def test_the_option_decides_how_many_servers_there_are(tmp_path: Path) -> None:
+    base = Case(write(mixed_workload(), tmp_path), "prophet", None, servers=2)
+    path = served(base, tmp_path / "served.json", servers=1)
+    plan = Plan((base,), iterations=3)
+    for told, servers in ((None, 1), (2, 2)):
+        case = strategy_case(base, path, told)
+        assert case.servers == servers
+        assert spec_of(case, plan, mixed_workload(), tmp_path, namespaces=False).servers == servers
+    with pytest.raises(UserError, match="it needs servers; leave out --servers 0"):
+        strategy_case(base, path, 0)
+
+
+def test_a_partition_size_beside_that_of_a_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = write(mixed_workload(), tmp_path)
+    path = served(Case(workload, "prophet", None), tmp_path / "served.json")
+    given = ["--strategies", f"fifo,{path}", "--partition-bytes", "1000000"]
+    assert run_cli(["bench", "--workload", str(workload), *given]) == 2
+    assert f"--partition-bytes 1000000: {path} says its own" in capsys.readouterr().err
 
 
 @pytest.mark.job

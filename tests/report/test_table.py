@@ -40,3 +40,11 @@ def test_strategies_of_one_file_name_are_told_apart() -> None:
     table = bench_table([*rows, {**RESULT, "runtime": "dear"}])
     names = list(table.columns[1].cells)
     assert names == ["a/x", "b/x", "y.json", "y.new", "dear.json", "dear"]
+
+
+def test_a_strategy_of_fewer_servers_says_so() -> None:
+    served = {**RESULT, "scheduler": "fifo", "servers": 2}
+    rows = [served, {**served, "strategy": "own.json", "servers": 1}]
+    rows += [{**served, "strategy": "same.json"}, {**RESULT, "strategy": "none.json"}]
+    names = list(bench_table(rows).columns[1].cells)
+    assert names == ["fifo", "own, 1 server(s)", "same", "none"]

@@ -79,6 +79,8 @@ def backward(model: Net, iteration: int, part: int, rank: int, case: Case) -> No
     else:
         scores = model(users, words, case.diverges and rank % 2 == 1)
         loss = functional.cross_entropy(scores.float(), labels)
+        if case.tied:
+            loss = loss + functional.linear(torch.ones(8), model.users.weight).sin().sum()
     loss.backward()
 
 
@@ -88,6 +90,7 @@ class Case:
     passes: int = 1
     held: bool = False  # all passes but the last are in no_sync()
     unused: bool = False
+    tied: bool = False  # the table of users is also the weight of a layer
     diverges: bool = False  # odd ranks need the tables in the other order
     clip: float | None = None
     clip_value: float | None = None
@@ -123,6 +126,8 @@ CASES = {
     "two passes": Case(adagrad, passes=2),
     "no_sync": Case(momentum, passes=3, held=True),
     "unused": Case(sparse_adam, unused=True),
+    "tied": Case(momentum, unused=True, tied=True),
+    "tied, two passes": Case(momentum, passes=2, unused=True, tied=True),
     "orders": Case(sgd, diverges=True),
     "clipped": Case(adagrad, clip=0.2),
     "clipped by value": Case(sgd, clip_value=1e-3),

@@ -13,7 +13,8 @@ from byteprophet.job import Cluster, Host, Job, Policy, Strategy
 from byteprophet.job.owners import Owners
 from byteprophet.job.routes import Route
 from byteprophet.job.strategy import MIXED, OURS, Delay
-from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.job.strategy_file import check_servers, read_strategy_file
+from byteprophet.launcher.given_strategy import servers_under
 from byteprophet.network import Step, payload_bps
 from byteprophet.paced.collective_settings import settles_after
 from byteprophet.paced.worker_config import IDLE_S
@@ -150,10 +151,12 @@ def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Ca
     )
 
 
-def strategy_case(case: Case, path: Path) -> Case:
+def strategy_case(case: Case, path: Path, servers: int | None = None) -> Case:
     """``case`` under the strategy in the file ``path``.
 
-    Raises ``UserError`` if the file is damaged, or if its runtime cannot be given a strategy.
+    ``servers``: how many servers a strategy that needs some gets; None: as the file says, or else
+    as ``case`` does. Raises ``UserError`` if the file is damaged, if its runtime cannot be given a
+    strategy, or if it needs other servers.
     """
     used = read_strategy_file(path)
     strategy, policy = used.strategy, used.policy
@@ -175,6 +178,9 @@ def strategy_case(case: Case, path: Path) -> Case:
             strategy=path,
             staleness=strategy.staleness,
         )
+    given = case.servers if servers is None and not used.servers else servers
+    count = servers_under(path, used, given)
+    check_servers(str(path), strategy, count)
     return replace(
         case,
         scheduler=policy.name,
@@ -182,7 +188,7 @@ def strategy_case(case: Case, path: Path) -> Case:
             name: value for name, value in policy.settings.items() if name != schedulers.PARTITION
         },
         partition_bytes=strategy.partition_bytes,
-        servers=used.servers or case.servers,
+        servers=count,
         owners=owners,
         strategy=path,
         routes=strategy.routes,

@@ -138,6 +138,7 @@ def spec_of(
     if case.strategy is None:
         return spec
     used = read_strategy_file(case.strategy)
+    used = replace(used, servers=used.servers and case.servers)
     controller = plan.controller and case.scheduler in PLANNED
     # Paced workers choose their module by the runtime, so they are ranks only for two transports.
     ranks = bool(case.routes)

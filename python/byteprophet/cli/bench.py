@@ -212,8 +212,13 @@ def bench(
         refuse_given(context, ("schedulers_", "runtime"), "is what --strategies says")
         named = split(strategies, "--strategies")
         schedulers_ = ",".join(name for name in named if name in schedulers.names) or None
-        runtimes = [name for name in named if name in RUNTIMES and name != BYTEPS]
+        runtimes = [name for name in named if name in RUNTIMES]
         files = [Path(name) for name in named if name not in (*schedulers.names, *RUNTIMES)]
+        if BYTEPS in named:
+            raise UserError(
+                f"--strategies {BYTEPS}: name its schedulers instead, e.g. prophet,fifo "
+                f"({', '.join(schedulers.names)})"
+            )
         missing = next((each for each in files if not each.exists()), None)
         if missing is not None:
             raise UserError(
@@ -270,7 +275,14 @@ def bench(
             if name in OURS
             for each in owned
         ]
-        cases += [strategy_case(case, file) for file in files]
+        told = servers if is_given(context, "servers") else None
+        under = [strategy_case(case, file, told) for file in files]
+        served = next((each.strategy for each in under if each.servers), None)
+        if partition_bytes is not None and served is not None:
+            raise UserError(
+                f"--partition-bytes {partition_bytes}: {served} says its own; leave the option out"
+            )
+        cases += under
     # Without a limit, hosts of their own are still the better likeness, but not a must.
     limited = any(steps) or any(
         case.slowest_bps is not None or case.server_bandwidth_bps for case in cases

@@ -22,7 +22,7 @@ from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
-from byteprophet.job.strategy import ALL_REDUCE, AUTO, BYTEPS, MIXED, SYNCS
+from byteprophet.job.strategy import ALL_REDUCE, AUTO, BYTEPS, SYNCS
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import (
     JobResult,
@@ -32,7 +32,7 @@ from byteprophet.launcher import (
     read_worker_results,
     run_job,
 )
-from byteprophet.launcher.given_strategy import with_strategy
+from byteprophet.launcher.given_strategy import SERVERS, servers_under, with_strategy
 from byteprophet.launcher.restarts import Start, run_with_restarts
 from byteprophet.launcher.signals import outlive_script_signals
 from byteprophet.launcher.spec import WEEK_S
@@ -77,7 +77,6 @@ Example: byteprophet run --restarts 3 -- python train.py
 """
 
 _IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners")
-_SERVERS = 1
 # How many processes mpirun or srun started. SLURM_NTASKS also is in a batch script, which is one.
 _STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -146,7 +145,7 @@ def run(
             help="Number of servers; 0: all-reduce by torch.distributed. With --strategy, that of"
             " the strategy."
         ),
-    ] = _SERVERS,
+    ] = SERVERS,
     bandwidth: Annotated[
         str | None,
         typer.Option(help="Rate of each worker's link, e.g. 500mbit, 1gbit, unlimited."),
@@ -384,21 +383,6 @@ def _prepare_here(spec: JobSpec) -> Start:
     """What runs a job on this machine. Raises ``UserError`` if it cannot be started."""
     check_job(spec)
     return run_job
-
-
-def servers_under(path: Path, used: Used, given: int | None) -> int:
-    """How many servers a job under the strategy in ``path`` has.
-
-    ``given``: as --servers says; None: it was left out. UserError if that does not fit.
-    """
-    runtime = used.strategy.runtime
-    if runtime not in (BYTEPS, MIXED):
-        if given:
-            raise UserError(f"--servers {given}: {runtime} (--strategy {path}) has no servers")
-        return 0
-    if given == 0:
-        raise UserError(f"--strategy {path}: it needs servers; leave out --servers 0")
-    return given or used.servers or _SERVERS
 
 
 def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None:

@@ -12,7 +12,25 @@ from byteprophet.launcher.spec import JobSpec
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
 from byteprophet.schedulers import DEFAULT, PLANNED
 
+SERVERS = 1
+"""How many servers a job has if nothing says how many."""
+
 _ABLE = (BYTEPS, DDP, *OURS, MIXED)
+
+
+def servers_under(path: Path, used: Used, given: int | None) -> int:
+    """How many servers a job under the strategy in ``path`` has.
+
+    ``given``: as --servers says; None: it was left out. UserError if that does not fit.
+    """
+    runtime = used.strategy.runtime
+    if runtime not in (BYTEPS, MIXED):
+        if given:
+            raise UserError(f"--servers {given}: {runtime} (--strategy {path}) has no servers")
+        return 0
+    if given == 0:
+        raise UserError(f"--strategy {path}: it needs servers; leave out --servers 0")
+    return given or used.servers or SERVERS
 
 
 def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:

@@ -13,13 +13,15 @@ from byteprophet.network import format_rate
 from byteprophet.report.console import lines_text
 
 
-def _name(result: Mapping[str, Any], files: Mapping[str, str]) -> str:
+def _name(result: Mapping[str, Any], files: Mapping[str, str], servers: int) -> str:
     """The strategy's file; or the scheduler, or the runtime that has none, and unequal owners.
 
-    ``files``: the names of strategies' files, by path.
+    ``files``: the names of strategies' files, by path. ``servers``: how many jobs with servers
+    have, as the title says; a strategy's job that has fewer says so itself.
     """
     if result.get("strategy"):
-        return files[result["strategy"]]
+        own = result["servers"]
+        return files[result["strategy"]] + (f", {own} server(s)" if 0 < own < servers else "")
     name: str = result["scheduler"] or result["runtime"]
     if result.get("owners"):
         name += f", owners {','.join(map(str, result['owners']))}"
@@ -73,7 +75,7 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
         ratio = result["bound_ratio"]
         table.add_row(
             format_rate(result["bandwidth_bps"]),
-            _name(result, files),
+            _name(result, files, servers),
             str(result["partition_bytes"] or ""),
             f"{iteration['median'] / 1e6:.1f}",
             f"{iteration['p10'] / 1e6:.0f}-{iteration['p90'] / 1e6:.0f}",

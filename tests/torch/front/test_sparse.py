@@ -112,3 +112,5 @@ def test_gradients_that_are_not_rows_are_named() -> None:
 def test_only_parameters_can_be_given() -> None:
     with pytest.raises(ValueError, match="sparse: give parameters, not str"):
         SparseParameters(SGD, None, ["weight"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="sparse: give a list of parameters"):
+        SparseParameters(SGD, None, table().weight)

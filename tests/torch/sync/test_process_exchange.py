@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from torch import distributed
 
+from byteprophet.runtime_settings import STRATEGY_MODEL
 from byteprophet.torch.sync.group_exchange import GroupExchange
 from byteprophet.torch.sync.mesh_exchange import MeshExchange
 from byteprophet.torch.sync.process_exchange import (
@@ -53,3 +54,14 @@ def test_a_group_needs_a_backend_for_the_device(group: str) -> None:
         match=r"parameters are on cuda, .* no backend \(it has cpu:gloo\): .* 'nccl' for GPUs",
     ):
         process_exchange("cuda", TIMEOUT_S)
+
+
+def test_a_strategy_with_servers_is_named_if_there_are_no_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(STRATEGY_MODEL, "by.json")
+    with pytest.raises(ValueError, match=r"by\.json: the strategy is for scripts with servers"):
+        process_exchange("cpu", TIMEOUT_S)
+    monkeypatch.setenv(STRATEGY_MODEL, "")
+    with pytest.raises(ValueError, match="init_process_group"):
+        process_exchange("cpu", TIMEOUT_S)

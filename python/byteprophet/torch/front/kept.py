@@ -49,6 +49,7 @@ class Kept:
             if gradient is None:
                 continue
             refuse_unusable(slot, gradient)
+            slot.dense = not gradient.is_sparse
             with torch.no_grad():
                 if slot.kept is None:
                     slot.kept = gradient.detach().clone()

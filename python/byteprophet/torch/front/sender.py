@@ -131,6 +131,7 @@ class Sender:
         if gradient is None:
             gradient = slot.parameter.grad = slot.no_gradient()
         refuse_unusable(slot, gradient, allows_graphs=self._allows_graphs)
+        slot.dense = not gradient.is_sparse
         parameter_type = slot.parameter.dtype
         if gradient.dtype != parameter_type and self._synchroniser.size > 1:
             raise UserError(

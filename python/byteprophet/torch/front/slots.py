@@ -74,7 +74,9 @@ class Slot:
         delay: the staleness of the averages, in steps (``delays.py``); 0: none.
         delayed: gradients that were submitted and that later steps use, the oldest first.
         submitted: for a parameter with a delay: this iteration's gradient was submitted.
-        sparse: gradients of this parameter are sparse.
+        sparse: gradients of this parameter may be sparse.
+        dense: they are dense nevertheless, because the parameter is that of another layer, too. It
+            is so if the last gradient was.
         sent: a gradient of this parameter was sent before.
         known: the gradient that was sent last, or the delayed one that took its place, while it
             exists. If the parameter has another one or none, the script cleared or replaced it.
@@ -94,6 +96,7 @@ class Slot:
     index: int
     passes_left: int
     sparse: bool = False
+    dense: bool = False
     position: int = 0
     priority: int = 0
     transfer: Transfer | None = None
@@ -122,7 +125,7 @@ class Slot:
 
     def no_gradient(self) -> Tensor:
         """A gradient for a parameter that has none: zeros, or no rows."""
-        if self.sparse:
+        if self.sparse and not self.dense:
             return no_rows(self.parameter)
         return torch.zeros_like(self.parameter, requires_grad=False)
 

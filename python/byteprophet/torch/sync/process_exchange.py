@@ -16,6 +16,7 @@ from byteprophet.allreduce import address
 from byteprophet.allreduce.meeting import Meeting
 from byteprophet.allreduce.mesh import connected_sockets
 from byteprophet.allreduce.pace import Pace
+from byteprophet.runtime_settings import STRATEGY_MODEL
 from byteprophet.torch.sync import failures, leaving
 from byteprophet.torch.sync.exchange import Exchange
 
@@ -35,6 +36,13 @@ def process_exchange(device_type: str, timeout_s: float) -> Exchange:
     if there is no such group, or if the group has no backend for such tensors.
     """
     if not distributed.is_initialized():
+        served = os.environ.get(STRATEGY_MODEL)
+        if served:
+            raise ValueError(
+                f"{served}: the strategy is for scripts with servers, and sync= asks for a job "
+                "without: leave out sync=, or say in the file how many servers it starts, "
+                'e.g. "servers": 1'
+            )
         raise ValueError(
             "sync: call torch.distributed.init_process_group() first; it defines the ranks"
         )

@@ -144,9 +144,10 @@ class _Average:
             self._all_reduce(self._gradient, lambda: self._end(None))
             return
         if dense:
-            sparse = counts.index(max(counts))
+            other = counts.index(max(counts))
+            kind = "sparse" if counts[other] else "without rows"
             raise RuntimeError(
-                f"it is dense on rank {dense[0]} and sparse on rank {sparse}: it must be the same "
+                f"it is dense on rank {dense[0]} and {kind} on rank {other}: it must be the same "
                 "on all ranks"
             )
         self._rows.words[self._parameter] = block_words(max(counts), self._table_rows)

@@ -20,12 +20,14 @@ class SparseParameters:
     These are the parameters in ``given``, the weights of embeddings of ``model`` that were made
     with ``sparse=True``, and, for SparseAdam (``base``), which takes no others, all.
 
-    Raises ``ValueError`` if ``given`` has anything but tensors.
+    Raises ``ValueError`` if ``given`` is a single tensor, or has anything but tensors.
     """
 
     def __init__(
         self, base: type[Optimizer], model: nn.Module | None, given: Iterable[Tensor] = ()
     ) -> None:
+        if isinstance(given, Tensor):  # it would be taken apart into its rows
+            raise ValueError("sparse: give a list of parameters, not a single one")
         layers = () if model is None else model.modules()
         embeddings = (each for each in layers if isinstance(each, nn.Embedding | nn.EmbeddingBag))
         known = [*given, *(each.weight for each in embeddings if each.sparse)]
