@@ -69,10 +69,7 @@ for _name, _pattern, _first in _SCALARS:
 def read_yaml(path: Path) -> Any:
     """The value in the YAML file at ``path``; ``UserError``, of one line, where there is none."""
     text = read_text(path)
-    if len(text.encode()) > _LARGEST_BYTES:
-        raise UserError(
-            f"{path}: is larger than {_LARGEST_BYTES >> 20} MiB, the limit for YAML: use JSON"
-        )
+    check_size(path, text)
     try:
         value = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
         check_plain(value)
@@ -88,6 +85,14 @@ def read_yaml(path: Path) -> Any:
         said = " ".join(str(error).split())
         raise UserError(f"{path}: is not YAML: {said[:200]}") from None
     return value
+
+
+def check_size(path: Path, text: str) -> None:
+    """Raise ``UserError`` if ``text`` at ``path`` is too large for ``read_yaml``."""
+    if len(text.encode()) > _LARGEST_BYTES:
+        raise UserError(
+            f"{path}: is larger than {_LARGEST_BYTES >> 20} MiB, the limit for YAML: use JSON"
+        )
 
 
 def yaml_text(value: Any) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,12 @@ def test_a_strategy_is_shown_and_compared(files: Path, capsys: pytest.CaptureFix
         (["check", "partitioned-ps.json", "--servers", "0"], "for a job with servers"),
         (["check", "partial.json"], "partial.json: parameter 'layer.0' is in no bucket"),
         (["check", "damaged.json"], "damaged.json: schema: must be 1"),
+        (["check", "policy.json"], "policy.json: scheduler 'nosuch': choose one of stock"),
+        (["check", "setting.json"], "setting.json: scheduler fifo has no setting"),
+        (["check", "partition.json"], "partition.json: partition bytes 0, but setting"),
+        (["check", "bare.json"], "bare.json: scheduler fifo: setting partition_bytes=0"),
+        (["check", "server.json"], "on server 1, and the job has 1 server(s)"),
+        (["compress", "local.json", "*=onebit"], "local.json: local_sgd: it averages no gradients"),
         (["run", "partitioned-ps.json", "--servers", "0", "--", "true"], "it needs servers"),
         (["run", "none.json", "--", "true"], "none.json"),
         (["make", "dear", "no-run"], "no-run"),
@@ -69,11 +77,62 @@ def test_what_is_refused(
         bucket["parameters"] = [name for name in bucket["parameters"] if name != "layer.0"]
     partial["buckets"] = [bucket for bucket in partial["buckets"] if bucket["parameters"]]
     (files / "partial.json").write_text(json.dumps(partial))
+    local = json.loads((files / "dear.json").read_text()) | {"local_sgd": 4}
+    (files / "local.json").write_text(json.dumps(local))
+    _save_what_no_job_runs(files)
     monkeypatch.chdir(files)
     assert run_cli(["strategy", *arguments]) == 2
+    assert not (files / "compressed.json").exists()
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+
+
+def _save_what_no_job_runs(files: Path) -> None:
+    """Strategies with servers that are well formed, and could not be started."""
+    served = json.loads((files / "partitioned-ps.json").read_text())
+    for name, change in {
+        "policy": {"policy": {"name": "nosuch", "settings": {}}},
+        "setting": {"policy": {"name": "fifo", "settings": {"wat": 3}}},
+        "partition": {"partition_bytes": 0},
+        "bare": {"partition_bytes": 0, "policy": {"name": "fifo", "settings": {}}},
+        "server": {"servers": 1},
+    }.items():
+        (files / f"{name}.json").write_text(json.dumps(served | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"compressors": [{"parameters": ["*"], "type": "onebit"}]}, ""),
+        ({"accumulation": 2}, ""),
+        ({"autocast": "bf16"}, ""),
+        ({"owners": [1, 1]}, "weights for 2 ranks, and the job has 3"),
+        ({"parameters": "other"}, "another model: parameter 'in' has 4 bytes, and 400000"),
+    ],
+)
+def test_what_cannot_be_predicted_may_fit(
+    files: Path,
+    change: dict[str, Any],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "byteprophet.cli.strategy.measure_run",
+        lambda _: SimpleNamespace(job=mesh_job([RATE_BPS] * 3)),
+    )
+    file, data = files / "dear.json", json.loads((files / "dear.json").read_text())
+    if "parameters" in change:
+        data["parameters"][0]["size_bytes"] = 4
+    else:
+        data |= change
+    file.write_text(json.dumps(data))
+    (files / "config.toml").touch()
+    status = run_cli(["strategy", "check", str(file), "--run", str(files)])
+    printed = capsys.readouterr()
+    assert status == (2 if says else 0)
+    assert (says in printed.err) if says else ("it fits" in printed.out.replace("\n", " "))
 
 
 def test_what_fits_is_said_with_its_digest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,15 @@ def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
     assert (tmp_path / "strategy.yaml").read_text().startswith("schema: 1\n")
 
 
+def test_yaml_that_nobody_could_read_is_not_written(tmp_path: Path) -> None:
+    """The limit counts bytes, not characters."""
+    path = tmp_path / "large.yaml"
+    large = Model((Parameter("\u00e4" * (1 << 19), 4),))
+    with pytest.raises(UserError, match=r"large.yaml: is larger than 1 MiB, .*: use JSON"):
+        write_strategy(path, replace(SERVED, model=large))
+    assert not path.exists()
+
+
 def test_yaml_by_hand_is_the_same_strategy(tmp_path: Path) -> None:
     """What is equal has an equal digest, in whatever words and in either language."""
     json_file, yaml_file = tmp_path / "one.json", tmp_path / "one.yaml"
@@ -155,6 +164,19 @@ def test_digests_tell_strategies_apart_and_not_when_they_were_used() -> None:
         ({"policy": {"name": "fifo", "settings": {}}}, "policy: only a job with servers has any"),
         ({"partition_bytes": 4096}, "partition_bytes: only a job with servers has any"),
         ({"servers": 2}, "servers: only a job with servers has any"),
+        (
+            {
+                "runtime": "byteps",
+                "buckets": [],
+                "partition_bytes": 1,
+                "policy": {"name": "p3", "settings": {}, "pinned": True},
+            },
+            "policy: pinned: this version knows no such member",
+        ),
+        (
+            {"predicted": {"iteration_ns": 1, "interval_ns": [1, 1], "bound_ns": 1, "by": "x"}},
+            "predicted: by: this version knows no such member",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -175,6 +197,7 @@ def test_what_is_wrong_is_named(change: dict[str, Any], said: str, tmp_path: Pat
         ({"servers": [-1]}, "keys: servers must be an integer from 0"),
         ({"partition_bytes": 1 << 31}, "keys: partition_bytes must be at most"),
         ({"partition_bytes": None}, "keys: partition_bytes must be an integer"),
+        ({"compressor": "topk"}, "keys: compressor: this version knows no such member"),
     ],
 )
 def test_wrong_keys_are_named(keys: dict[str, Any], said: str, tmp_path: Path) -> None:

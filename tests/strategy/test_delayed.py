@@ -84,12 +84,22 @@ def test_delays_are_shown_and_compared() -> None:
         ("=1", "--staleness '=1': must be NAME=STEPS or PATTERN=STEPS"),
         ("large=7", "--staleness: 'large' must be an integer from 0 to 2"),
         ("huge=1", "--staleness: 'huge' matches no parameter"),
+        (
+            "large=" + "1" * 5000,
+            f"--staleness 'large={'1' * 93}: must be NAME=STEPS or PATTERN=STEPS",
+        ),
     ],
 )
 def test_wishes_that_are_none_are_refused(wish: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
         mesh("dear", wish)
     assert str(refused.value) == said
+
+
+def test_a_wish_may_be_said_twice_but_not_changed() -> None:
+    assert mesh("dear", "large=1", "large=1")[0].strategy.staleness == (Delay("large", 1),)
+    with pytest.raises(UserError, match=r"--staleness '\*=2': 1 was given before"):
+        mesh("dear", "*=1", "*=2")
 
 
 def test_servers_delay_no_averages() -> None:

@@ -147,6 +147,12 @@ def test_records_of_both_transports_leave_nothing_to_assume(
     assert job.cluster.mesh_costs == other.cluster.costs
     assert run_cli([*make, str(served), "--other", str(served)]) == 2
     assert "both runs were recorded with servers" in capsys.readouterr().err
+    check = ["strategy", "check"]
+    assert run_cli([*check, str(meshed), "--run", str(served)]) == 0  # parameter by parameter
+    assert run_cli([*check, str(path), "--run", str(meshed)]) == 0
+    assert run_cli(["strategy", "make", "ps", str(served), "--out", str(path)]) == 0
+    assert run_cli([*check, str(path), "--run", str(meshed)]) == 2
+    assert "--servers" in capsys.readouterr().err
     alone = ["strategy", "make", "ps", str(served), "--other", str(meshed)]
     assert run_cli([*alone, "--out", str(path)]) == 2
     assert "only a strategy of two transports needs it" in capsys.readouterr().err

@@ -14,8 +14,8 @@ from byteprophet.cli import strategy_search
 from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError, warn
-from byteprophet.job import Job
-from byteprophet.job.strategy import BYTEPS, DDP, MIXED
+from byteprophet.job import Job, Policy
+from byteprophet.job.strategy import DDP, MIXED
 from byteprophet.job.strategy_file import (
     Used,
     check_servers,
@@ -28,8 +28,9 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.compressing_costs import with_compressing_costs
 from byteprophet.optimize.recorded import used_by
-from byteprophet.replay.under import under
+from byteprophet.replay.under import check_fits, under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
+from byteprophet.schedulers import resolve
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
@@ -282,12 +283,7 @@ def check(
     if workers is not None and owners and len(owners) != workers:
         raise UserError(f"{file}: it has owners' weights for {len(owners)} ranks, not {workers}")
     if recorded is not None:
-        run = Run(run_meant(recorded))
-        job = measure_run(run).job
-        if used.strategy.runtime == MIXED:
-            under_routes(run, job, used, str(file))
-        else:
-            under(job, used, str(file))
+        _check_recorded(Run(run_meant(recorded)), used, str(file), servers)
     fits = "" if recorded is None else f"; it fits {recorded}"
     table_console().print(
         f"{file}: digest {used.digest}, {len(used.model)} parameters{fits}", soft_wrap=True
@@ -296,15 +292,41 @@ def check(
 
 
 def _check_whole(file: Path, used: Used) -> None:
-    """Raise ``UserError`` if nothing exchanges a parameter: a job would refuse such a strategy."""
+    """Raise ``UserError`` if every job would refuse the strategy.
+
+    Nothing exchanges some parameter, or servers cannot be started as it says.
+    """
     strategy = used.strategy
-    if strategy.runtime in (BYTEPS, MIXED):  # servers have the rest, or routes are checked
+    if used.policy is not None:  # servers have the rest, or routes are checked
+        _check_served(file, used, used.policy)
         return
     held = {name for bucket in strategy.buckets for name in bucket.parameters}
     held |= strategy.compressor_of.keys()
     missing = [name for name in used.model.names if name not in held]
     if missing and strategy.runtime != DDP:  # which does not exchange frozen parameters
         raise UserError(f"{file}: parameter {missing[0]!r} is in no bucket")
+
+
+def _check_served(file: Path, used: Used, policy: Policy) -> None:
+    try:
+        resolve(policy.name, policy.settings, used.strategy.partition_bytes)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    if used.servers:
+        check_servers(str(file), used.strategy, used.servers)
+
+
+def _check_recorded(run: Run, used: Used, path: str, servers: int | None) -> None:
+    """Raise ``UserError`` if the job of ``run`` could not run under ``used``, predictable or not.
+
+    A strategy may move a job to servers, or away from them: its parameters are then compared one
+    by one. ``servers``: how many there are to be if the file does not say it.
+    """
+    job = measure_run(run).job
+    served = used.policy is not None
+    if used.strategy.runtime == MIXED or served != (job.servers > 0):
+        job = routable(run, job, None if job.servers else used.servers or servers)
+    check_fits(path, used, job)
 
 
 def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:

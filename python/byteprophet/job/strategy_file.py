@@ -61,6 +61,8 @@ _MEMBERS = {
 }  # fmt: skip
 _BUCKET = {"parameters", "reduce_place", "gather_place", "sharded"}
 _REGION = {"modules", "compiled", "recomputed"}
+_KEYS = {"tensor", "partition_bytes", "servers"}
+_PREDICTED = {"iteration_ns", "interval_ns", "bound_ns", "gap"}
 YAML = (".yaml", ".yml")
 """What the names of strategy files in YAML end with. All others are JSON."""
 MOST_ACCUMULATION = 1 << 10
@@ -96,12 +98,17 @@ def strategy_path(run_directory: Path, optimizer: int = 0) -> Path:
 
 
 def write_strategy(path: Path, used: Used) -> None:
-    """Write the file; readers see all of it or what was there before. By its name, it is YAML."""
+    """Write the file; readers see all of it or what was there before. By its name, it is YAML.
+
+    Raises ``UserError`` if it would be too large for YAML.
+    """
     data = _as_json(used, used.since)
     if path.suffix in YAML:
-        from byteprophet.yaml_files import yaml_text
+        from byteprophet.yaml_files import check_size, yaml_text
 
-        write_whole(path, yaml_text(data))
+        text = yaml_text(data)
+        check_size(path, text)
+        write_whole(path, text)
         return
     write_whole(path, json.dumps(data, indent=1) + "\n")
 
@@ -156,9 +163,11 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
 def with_compressors(used: Used, rules: object) -> Used:
     """The strategy ``used`` with compressors by ``rules``, which a file has as ``compressors``.
 
-    Raises ``ValueError`` if the runtime has none, or if a rule is wrong.
+    Raises ``ValueError`` if the runtime has none, beside local SGD, or if a rule is wrong.
     """
     strategy = used.strategy
+    if strategy.local_sgd:
+        raise _beside_local_sgd("compressors")
     compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
     return replace(used, strategy=with_compressed(strategy, compressors))
 
@@ -306,7 +315,7 @@ def _of_buckets(data: Any) -> Used:
     owners = _owners(data, runtime)
     reduce_dtype, accumulation = _reduce_dtype(data, runtime), _accumulation(data, runtime)
     reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
-    keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
+    keys = tuple(_keys(row) for row in _known_rows(data, "keys", _KEYS, 0))
     named = [each.tensor for each in keys]
     may_have = names_with_keys(model, routes) if mixed else set(model.names)
     if len(set(named)) != len(named) or not set(named) <= may_have:
@@ -331,8 +340,7 @@ def _of_buckets(data: Any) -> Used:
             reduce_fixed=reduce_fixed,
             accumulation=accumulation,
         )
-        predicted = read_predicted(data.get("predicted"))
-        return Used(model, strategy, since, predicted=predicted)
+        return Used(model, strategy, since, predicted=_predicted(data))
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
@@ -353,8 +361,7 @@ def _of_buckets(data: Any) -> Used:
         mesh_bps=_count({"mesh_bps": 0, **data}, "strategy", "mesh_bps"),
     )
     servers = _count({"servers": 0, **data}, "strategy", "servers")
-    predicted = read_predicted(data.get("predicted"))
-    return Used(model, strategy, since, _policy(data), servers, predicted)
+    return Used(model, strategy, since, _policy(data), servers, _predicted(data))
 
 
 def _owners(data: dict[str, Any], runtime: str) -> tuple[int, ...]:
@@ -419,8 +426,12 @@ def _local_sgd(data: dict[str, Any], runtime: str) -> int:
         raise ValueError(f"local_sgd: {runtime!r} has none; {able} have")
     for other in ("reduce_dtype", "accumulation", "compressors", "staleness"):
         if other in data:
-            raise ValueError(f"local_sgd: it averages no gradients, so {other} must be left out")
+            raise _beside_local_sgd(other)
     return steps
+
+
+def _beside_local_sgd(other: str) -> ValueError:
+    return ValueError(f"local_sgd: it averages no gradients, so {other} must be left out")
 
 
 def _keys(row: dict[str, Any]) -> Keys:
@@ -444,8 +455,16 @@ def _policy(data: dict[str, Any]) -> Policy:
     settings = policy.get("settings") if isinstance(policy, dict) else None
     if not isinstance(policy, dict) or not isinstance(settings, dict):
         raise ValueError("policy: must be a table with a name and settings")
+    _refuse_unknown(policy, {"name", "settings"}, "policy: ")
     counts = {name: _count(settings, "policy: settings", name) for name in settings}
     return Policy(_text(policy, "policy", "name"), counts)
+
+
+def _predicted(data: dict[str, Any]) -> Predicted | None:
+    row = data.get("predicted")
+    if isinstance(row, dict):
+        _refuse_unknown(row, _PREDICTED, "predicted: ")
+    return read_predicted(row)
 
 
 def _rows(data: dict[str, Any], name: str, least: int = 1) -> list[dict[str, Any]]:

@@ -38,18 +38,14 @@ def under(job: Job, used: Used, path: str) -> Job:
             f"{path}: its runtime {strategy.runtime!r} has {there}, and the recorded job has "
             f"{here}: the links that it would use were not measured"
         )
-    difference = first_difference(used.model, job.model)
-    if difference:
-        raise other_model(path, difference)
+    check_fits(path, used, job)
     check_computation(path, used, job)
     if served and strategy.staleness:
         raise UserError(f"{path}: averages from servers are delayed: it cannot be predicted")
     if not served:
-        check_owners(path, used, job)
         return without_other_costs(with_strategy(job, strategy), job)
     if used.policy is None:
         raise UserError(f"{path}: a job with servers has a policy, and this strategy has none")
-    check_servers(path, strategy, job.servers)
     return replace(
         job,
         policy=replace(used.policy, ready_times=job.push_policy.ready_times),
@@ -57,6 +53,18 @@ def under(job: Job, used: Used, path: str) -> Job:
             job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
         ),
     )
+
+
+def check_fits(path: str, used: Used, job: Job) -> None:
+    """Raise ``UserError`` unless ``job`` could run under ``used``, predictable or not.
+
+    The model, the number of ranks that own parameters, and the servers must be the same.
+    """
+    difference = first_difference(used.model, job.model)
+    if difference:
+        raise other_model(path, difference)
+    check_owners(path, used, job)
+    check_servers(path, used.strategy, job.servers)
 
 
 def check_compresses(option: str, runtime: str) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.job import Bucket, Job, Model, Strategy
 from byteprophet.job.staleness import divided, read_staleness, steps_by_name, with_staleness
 from byteprophet.job.strategy import OURS, Delay
@@ -41,10 +42,14 @@ def delayed(job: Job, wishes: Sequence[str]) -> Job:
         )
     table: dict[str, int] = {}
     for wish in wishes:
-        name, _, steps = wish.rpartition("=")
-        if not name or not steps.isdecimal():
-            raise UserError(f"{OPTION} {wish!r}: must be NAME=STEPS or PATTERN=STEPS")
-        table[name] = int(steps)
+        name, _, text = wish.rpartition("=")
+        steps = whole_number(text)
+        if not name or steps is None:
+            raise UserError(f"{OPTION} {wish!r:.100}: must be NAME=STEPS or PATTERN=STEPS")
+        if table.setdefault(name, steps) != steps:
+            raise UserError(
+                f"{OPTION} {wish!r:.100}: {table[name]} was given before: give one of the two"
+            )
     try:
         delays = read_staleness(table, job.model)
         strategies = [with_staleness(job.strategy, delays)]

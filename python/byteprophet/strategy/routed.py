@@ -12,15 +12,14 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.assumed_costs import mesh_costs, served_costs
-from byteprophet.job.other_model import other_model
 from byteprophet.job.strategy import BYTEPS, MIXED, OURS
-from byteprophet.job.strategy_file import Used, check_servers
+from byteprophet.job.strategy_file import Used
 from byteprophet.job.transports import share_of_servers
 from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.replay.all_reduce import with_updates
 from byteprophet.replay.ps import on_link
-from byteprophet.replay.under import check_computation, first_difference
+from byteprophet.replay.under import check_computation, check_fits
 
 
 def routable(run: Run, job: Job, servers: int | None, other: Job | None = None) -> Job:
@@ -76,16 +75,8 @@ def under_routes(run: Run, job: Job, used: Used, path: str, other: Job | None = 
     other servers, or if workers would compute otherwise than in ``job``.
     """
     job = routable(run, job, None if job.servers else used.servers, other)
-    difference = first_difference(used.model, job.model)
-    if difference:
-        raise other_model(path, difference)
+    check_fits(path, used, job)
     check_computation(path, used, job)
-    check_servers(path, used.strategy, job.servers)
-    if used.strategy.owners and len(used.strategy.owners) != job.workers:
-        raise UserError(
-            f"{path}: it has owners' weights for {len(used.strategy.owners)} ranks, and the job "
-            f"has {job.workers}"
-        )
     return with_updates(replace(job, strategy=used.strategy, policy=used.policy), job)
 
 
