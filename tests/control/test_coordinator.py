@@ -359,6 +359,110 @@ def test_only_a_bandwidth_that_really_moved_brings_a_new_plan() -> None:
     assert "became 3000000000" in world.orders[-1][1].reason
 
 
+def on_link(bps: int, spread_bps: int = 0) -> list[Sample]:
+    return [Sample(server=None, direction="push", bandwidth_bps=bps, spread_bps=spread_bps)]
+
+
+def planners(**fields: Any) -> tuple[Worker, Worker]:
+    """Two workers whose plans have all settings of ``prophet``, with ``fields`` set."""
+    both = Worker("worker-0"), Worker("worker-1")
+    for worker in both:
+        worker.settings = dict(_core.default_settings("prophet"))
+        worker.profile = profile(*([MEGABYTE] * 20))
+    told(both, **fields)
+    return both
+
+
+def told(workers: Sequence[Worker], **fields: Any) -> None:
+    for worker in workers:
+        for name, value in fields.items():
+            setattr(worker, name, value)
+
+
+def test_a_plan_for_a_link_that_wavered_does_not_outlast_that() -> None:
+    both = planners(samples=on_link(480_000_000, 20_000_000))
+    world = World(*both)
+    world.run(10)
+    told(both, samples=on_link(200_000_000, 250_000_000))
+    world.run(10)
+    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 200_000_000
+    told(both, samples=on_link(430_000_000, 10_000_000))
+    world.run(10)
+    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 430_000_000
+
+
+@pytest.mark.parametrize("hog_s", [8, 15, 20])
+def test_a_plan_made_while_others_used_the_cores_does_not_outlast_them(hog_s: int) -> None:
+    usual, slow = 340 * MS, 748 * MS
+    both = planners(samples=on_link(480_000_000), busy=0.45, took_ns=usual, iteration_ns=usual)
+    world = World(*both)
+    world.run(20)
+    told(both, busy=1.0, took_ns=slow)
+    world.run(5)
+    told(both, samples=on_link(400_000_000))
+    world.run(hog_s - 5)
+    assert world.orders[-1][1].settings["in_order"] == 1
+    told(both, samples=on_link(481_000_000))
+    world.run(4)  # the busy share and the usual time are of the last seconds
+    told(both, busy=0.45, took_ns=usual)
+    world.run(60)
+    last = world.orders[-1][1].settings
+    assert (last["in_order"], last["plan_bandwidth_bps"]) == (0, 481_000_000)
+
+
+def test_cores_that_become_the_limit_bring_a_plan_and_a_moment_of_them_does_not() -> None:
+    both = planners(samples=on_link(480_000_000), busy=0.45, took_ns=340 * MS)
+    world = World(*both)
+    world.run(20)
+    plans = len(world.orders)
+    told(both, busy=1.0, took_ns=748 * MS)
+    world.run(4)
+    told(both, busy=0.45, took_ns=340 * MS)
+    world.run(20)
+    assert len(world.orders) == plans
+    told(both, busy=1.0, took_ns=748 * MS)
+    world.run(12)
+    assert world.orders[-1][1].settings["in_order"] == 1
+    assert "the processor needs 748.0 ms" in world.orders[-1][1].reason
+
+
+def test_a_planned_order_follows_order_of_arrival_that_was_slower_once_cores_are_idle() -> None:
+    both = planners(samples=on_link(10**10), busy=0.95, profile=None)
+    world = World(*both)
+    world.run(5)
+    told(both, profile=profile(*([MEGABYTE] * 20)))
+    world.run(5)
+    told(both, took_ns=110 * MS)
+    world.run(10)
+    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 0  # each worker's own order
+    told(both, busy=0.02, took_ns=100 * MS)
+    world.run(30)
+    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 10**10
+
+
+def test_a_host_near_the_thresholds_does_not_change_the_order_again_and_again() -> None:
+    both = planners(samples=on_link(480_000_000))
+    world = World(*both)
+    for second in range(300):
+        told(both, busy=(0.55, 0.95, 0.75)[second % 3], took_ns=350 * MS)
+        world.run(1)
+    orders = [plan.settings["in_order"] for _, plan in world.orders]
+    assert sum(before != after for before, after in pairwise(orders)) <= 1
+
+
+def test_a_plan_made_while_the_job_stands_still_is_not_for_a_far_iteration() -> None:
+    class Evaluating(Worker):
+        def iteration(self, now_ns: int) -> int:
+            return super().iteration(min(now_ns, 30 * SECOND_NS))
+
+    both = Evaluating("worker-0"), Evaluating("worker-1")
+    world = World(*both)
+    world.run(330)
+    told(both, number=1)  # a new profile
+    world.run(5)
+    assert world.orders[-1][1].at_iteration <= 300 + 20 + 2 + 10 + 2 + 1
+
+
 def test_busy_hosts_have_gradients_go_as_they_come_until_links_are_the_limit() -> None:
     """At one iteration, and no plan for bandwidths that do not matter meanwhile."""
     a, b = Worker("worker-0"), Worker("worker-1")

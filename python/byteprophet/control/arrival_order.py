@@ -20,6 +20,8 @@ order, or, if no plan had set one yet, each worker's own: an order that was neve
 better than one that was. The plan's order holds until enough iterations are known to
 compare with.
 
+``should_change`` asks between two plans whether ``choose`` would now decide otherwise.
+
 No clock, no socket: only the issuer uses it (``issue.py``).
 """
 
@@ -29,7 +31,7 @@ import statistics
 from dataclasses import dataclass
 
 from byteprophet.control.iteration_times import IterationTimes
-from byteprophet.control.plan import Solution
+from byteprophet.control.plan import HostLimit, Solution
 
 COMPARED = 40
 """Iterations on either side of the change, of which medians are compared."""
@@ -77,16 +79,22 @@ class ArrivalOrder:
         host = solution.host
         if host is None:
             return solution
-        if host.host_ns < _STILL_NEEDS * host.planned_ns or host.gain > 2 * _CLEARLY:
+        if _links_are_limit(host):
             self._slower = None
             return solution
         if self._slower is not None:
             return solution if self._slower.than_plan else solution.by_priority()
         if self.in_order:
             return solution.in_order()
-        nominated = host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
+        nominated = _is_nominated(host)
         self._waits = nominated and len(self.times) < _FEWEST
         return solution.in_order() if nominated and not self._waits else solution
+
+    def should_change(self, host: HostLimit) -> bool:
+        """Whether ``choose`` would now decide otherwise than it did for the last plan."""
+        if self.in_order or self._slower is not None:
+            return _links_are_limit(host)
+        return not self._waits and _is_nominated(host)
 
     def issued(self, solution: Solution, at_iteration: int, workers: frozenset[str]) -> None:
         """A plan was issued for ``solution``. A plan that is issued again begins later."""
@@ -126,3 +134,11 @@ class ArrivalOrder:
             f"iterations in order of arrival took {after_ns / 1e6:.1f} ms, "
             f"{before_ns / 1e6:.1f} ms before"
         )
+
+
+def _is_nominated(host: HostLimit) -> bool:
+    return host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
+
+
+def _links_are_limit(host: HostLimit) -> bool:
+    return host.host_ns < _STILL_NEEDS * host.planned_ns or host.gain > 2 * _CLEARLY

@@ -4,7 +4,8 @@ The coordinator uses no socket, no clock and no file: its caller passes the time
 results, so tests run it on a virtual clock. It is not thread-safe; the controller has one thread.
 
 It keeps track of the workers and decides when a new plan is needed: if a worker has a new profile,
-has joined or has left, or if the link differs from the one that the last plan assumed. ``issue.py``
+has joined or has left, or if the link or the host's
+need differs from what the last plan assumed. ``issue.py``
 does the rest.
 """
 
@@ -148,6 +149,10 @@ class Coordinator:
                 member.refused[reason] = count
                 self._record("refused", by=member.name, reason=reason, count=count)
         self._issuer.took(member.name, status.took, now_ns)
+        if status.took:
+            changed = self._issuer.host_changed(self._members.present, now_ns)
+            if changed is not None:
+                self._issuer.want(changed, now_ns, came=False)
 
     def _leave(self, member: Member, how: str, now_ns: int) -> None:
         member.present = False

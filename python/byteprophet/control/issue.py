@@ -7,7 +7,16 @@ for those of the others: a change of the batch or the model usually affects all 
 from half of the new profiles would only delay the right one.
 
 A plan's iteration is the largest reported one, extrapolated to now, plus ``_LEAD_NS`` (doubled with
-each attempt) and ``_LEAD_ITERATIONS``. There is no clock: callers pass times. Only the coordinator
+each attempt) and ``_LEAD_ITERATIONS``. It is extrapolated over at most ``_EXTRAPOLATED_NS`` and two
+iterations: a job that has reported none for longer stands still, e.g. for an evaluation.
+
+A plan made in a bad moment does not stay. Once link and host are steady and iterations are
+reported, the plan in force is what ``solve`` makes of them, up to the thresholds, after
+``_HOLD_NS``, ``_PAUSE_NS`` and the lead. After a change to or from order of arrival, the host alone
+brings no other for ``SETTLING`` and ``COMPARED`` iterations, so that the two do not alternate. The
+thresholds for the way there and back differ (``arrival_order.py``).
+
+There is no clock: callers pass times. Only the coordinator
 uses it.
 """
 
@@ -15,12 +24,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from pydantic import ValidationError
 
 from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
-from byteprophet.control.arrival_order import ArrivalOrder
+from byteprophet.control.arrival_order import COMPARED, SETTLING, ArrivalOrder
 from byteprophet.control.iteration_times import IterationTimes
 from byteprophet.control.members import Member
 from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
@@ -36,6 +45,8 @@ _PAUSE_NS = 2_000_000_000
 _OTHERS_NS = 1_000_000_000
 _LEAD_NS = 1_000_000_000  # until the plug-in has the plan: a client reports four times a second
 _LEAD_ITERATIONS = 2
+_EXTRAPOLATED_NS = 2_000_000_000  # clients report several times in it
+_HOLD_NS = 5_000_000_000  # the window of a worker's ``busy``
 _ANSWER_NS = 5_000_000_000
 _LEAST_CHANGE = 0.1  # of the bandwidth, for a new plan
 _MOST_REASONS = 5
@@ -59,6 +70,8 @@ class Issuer:
         self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
         self._times = IterationTimes()
         self._arrival = ArrivalOrder(self._times)
+        self._differs_ns: int | None = None  # since when the host asks for another order
+        self._changed_ns: int | None = None  # the last change to or from order of arrival
         self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
     def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
@@ -84,10 +97,34 @@ class Issuer:
         if link.bandwidth_bps is None or before.bandwidth_bps is None:
             return None if link.bandwidth_bps == before.bandwidth_bps else "a bandwidth is known"
         moved_bps = abs(link.bandwidth_bps - before.bandwidth_bps)
-        wavers_bps = max(link.spread_bps, before.spread_bps)
-        if moved_bps <= max(_LEAST_CHANGE * before.bandwidth_bps, wavers_bps):
+        # The spread of today: a plan made while the link wavered must not stay for that.
+        if moved_bps <= max(_LEAST_CHANGE * before.bandwidth_bps, link.spread_bps):
             return None
         return f"bandwidth {before.bandwidth_bps} became {link.bandwidth_bps} bit/s"
+
+    def host_changed(self, members: Sequence[Member], now_ns: int) -> str | None:
+        """How the host's need differs from that of the last plan, if another order is now right.
+
+        None unless that has held for a while. Call it when iterations were reported: between them,
+        cores do other work. It simulates nothing.
+        """
+        planned = None if self._solution is None else self._solution.host
+        if planned is None:
+            return None
+        ready = [member for member in members if member.profile is not None]
+        host = replace(planned, host_ns=self._host_ns(ready))
+        if not self._arrival.should_change(host):
+            self._differs_ns = None
+            return None
+        if self._differs_ns is None:
+            self._differs_ns = now_ns
+        if now_ns - self._differs_ns < _HOLD_NS or self._is_compared(now_ns):
+            return None
+        self._differs_ns = None
+        return (
+            f"the processor needs {host.host_ns / 1e6:.1f} ms an iteration, "
+            f"{planned.host_ns / 1e6:.1f} ms when the plan was made"
+        )
 
     def took(self, name: str, times: Sequence[tuple[int, int]], now_ns: int) -> None:
         """Worker ``name`` reports how long iterations took."""
@@ -234,6 +271,8 @@ class Issuer:
         names = frozenset(member.name for member in members)
         self._adoption = Adoption(plan, names, attempt)
         self._issued_ns = now_ns
+        if solution.is_in_order != self._arrival.in_order:
+            self._changed_ns = now_ns
         self._arrival.issued(solution, plan.at_iteration, names)
         host = solution.host
         self._record(
@@ -246,6 +285,12 @@ class Issuer:
         order = PlanOrder(job=self._job, plan=plan)
         return [(member.peer, order) for member in members]
 
+    def _is_compared(self, now_ns: int) -> bool:
+        """Whether a change to or from order of arrival is too recent for another one."""
+        if self._changed_ns is None:
+            return False
+        return now_ns - self._changed_ns < (SETTLING + COMPARED) * (self._times.usual_ns() or 0)
+
     def _host_ns(self, members: Sequence[Member]) -> int:
         """The core time of an iteration on the busiest host, if all its cores shared it; or 0."""
         busy = max((member.busy for member in members if member.busy is not None), default=0.0)
@@ -257,8 +302,9 @@ class Issuer:
         usual_ns = self._times.usual_ns() or solution.predicted_iteration_ns
         iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
+        most_ns = _EXTRAPOLATED_NS + 2 * iteration_ns
         begun = max(
-            member.iteration + math.ceil((now_ns - member.iteration_ns) / iteration_ns)
+            member.iteration + math.ceil(min(now_ns - member.iteration_ns, most_ns) / iteration_ns)
             for member in members
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
