@@ -4,9 +4,8 @@ The coordinator uses no socket, no clock and no file: its caller passes the time
 results, so tests run it on a virtual clock. It is not thread-safe; the controller has one thread.
 
 It keeps track of the workers and decides when a new plan is needed: if a worker has a new profile,
-has joined or has left, or if the link or the host's
-need differs from what the last plan assumed. ``issue.py``
-does the rest.
+has joined or has left, or if the link or the host's need differs from what the last plan assumed.
+``issue.py`` does the rest.
 """
 
 from __future__ import annotations

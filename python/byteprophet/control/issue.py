@@ -16,8 +16,7 @@ reported, the plan in force is what ``solve`` makes of them, up to the threshold
 brings no other for ``SETTLING`` and ``COMPARED`` iterations, so that the two do not alternate. The
 thresholds for the way there and back differ (``arrival_order.py``).
 
-There is no clock: callers pass times. Only the coordinator
-uses it.
+There is no clock: callers pass times. Only the coordinator uses it.
 """
 
 from __future__ import annotations
