@@ -10,6 +10,7 @@ import pytest
 from byteprophet.cli.main import run_cli
 
 from ..timeline.perfetto_rules import broken_rules, read_trace
+from ..traces.hand_made import annotation, operator, step, written
 from ..traces.made_gpu import Job, write_profiles
 
 
@@ -42,6 +43,7 @@ def test_figures_as_json(profiles: str, capsys: pytest.CaptureFixture[str]) -> N
     assert abs(figures["error"]) < 0.001
     assert figures["changed"]["replayed_ns"] > figures["replayed_ns"]
     assert figures["changed"]["kept_ns"] == {}
+    assert (figures["unmatched"], figures["changed"]["not_sized_ns"]) == (0, 0)
 
 
 def test_a_cluster_says_where_ranks_are(profiles: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +55,27 @@ def test_a_cluster_says_where_ranks_are(profiles: str, capsys: pytest.CaptureFix
         figures = json.loads(capsys.readouterr().out)
         times_ns.append(figures["changed"]["replayed_ns"])
     assert figures["replayed_ns"] < times_ns[0] < times_ns[1]
+
+
+def test_says_what_is_not_as_in_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank, kinds in enumerate((["all_reduce", "broadcast"], ["all_reduce"])):
+        events = [step(0, 2000), operator(1, 0, 1990)]
+        for at, kind in enumerate(kinds):
+            long_us = 1 if at else 900
+            events.append(annotation(2, 1000 * at, 1000 * at + long_us, f"gloo:{kind}"))
+        info = {"rank": rank, "world_size": 2}
+        written(tmp_path / f"{rank}.json", events, distributedInfo=info)
+    options = ["--cluster", "dgx-a100", "--bandwidth", "1gbit"]
+    assert run_cli(["trace", str(tmp_path), *options]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "1 not matched, because ranks recorded different numbers or sizes of them in a step"
+        in printed
+    )
+    assert "there is no model of broadcast: 0.0 ms" in printed
+    assert "Taken as large, because sizes are not recorded: 1.8 ms" in printed
 
 
 def test_writes_for_perfetto_and_chakra(

@@ -20,7 +20,7 @@ from byteprophet.timeline.span_list import valid_text
 from byteprophet.traces.load import load_traces
 from byteprophet.traces.perfetto import write_perfetto_replay
 from byteprophet.traces.result import TraceReplay, replay_traces
-from byteprophet.traces.retarget import Target, not_modelled, retarget
+from byteprophet.traces.retarget import Target, not_modelled, not_sized, retarget
 from byteprophet.traces.write_chakra import write_chakra_traces
 
 _HELP = """Replay a profiled job, and predict it with other links or other data parallelism.
@@ -110,7 +110,7 @@ def trace(
         written.append(write_perfetto_replay(out, result).path)
     if chakra is not None:
         written += write_chakra_traces(chakra, result)
-    kept = not_modelled(traces, target)
+    kept, not_sized_ns = not_modelled(traces, target), not_sized(traces, target)
     if as_json:
         report = recorded.as_json()
         if result is not recorded:
@@ -118,6 +118,7 @@ def trace(
                 "replayed_ns": result.replayed_ns,
                 "use_of_time_ns": result.use_of_time(),
                 "kept_ns": kept,
+                "not_sized_ns": not_sized_ns,
             }
         report["written"] = [str(path) for path in written]
         typer.echo(json.dumps(report, indent=1))
@@ -125,6 +126,8 @@ def trace(
     _show(recorded, None if result is recorded else result)
     for kind, time_ns in kept.items():
         typer.echo(f"Kept as recorded, because there is no model of {kind}: {ms_text(time_ns)}")
+    if not_sized_ns:
+        typer.echo(f"Taken as large, because sizes are not recorded: {ms_text(not_sized_ns)}")
     if written:
         typer.echo(valid_text(f"written: {', '.join(map(str, written))}"))
     return 0
@@ -175,6 +178,11 @@ def _show(recorded: TraceReplay, changed: TraceReplay | None) -> None:
     )
     if len(traces) > 1:
         console.print(f"{recorded.built.matched} collectives and messages of several ranks")
+    if recorded.built.unmatched:
+        console.print(
+            f"{recorded.built.unmatched} not matched, because ranks recorded different numbers or "
+            "sizes of them in a step: their times include waiting for others"
+        )
     console.print()
     console.print(_times(recorded, changed))
     console.print()

@@ -27,6 +27,7 @@ from byteprophet.timeline.json_traces import field, time_ns
 from byteprophet.timeline.kineto_calls import Track
 
 BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")
+_COLLECTIVE_KERNELS = ("nccl", "rccl", "msccl")
 
 
 class Category(Enum):
@@ -54,6 +55,11 @@ _BY_NAME = "operator"
 _OF_LISTS = " functions"
 # Names of operators have a namespace. The only annotations with a colon are those of backends.
 _OPERATOR = re.compile(rf"(?!(?:{'|'.join(BACKENDS)}):)[^:]*::|\w+Backward\d*$")
+
+
+def is_collective_kernel(name: str) -> bool:
+    """Whether a kernel is NCCL's or, on AMD's GPUs, RCCL's. Templates have a return type."""
+    return name.removeprefix("void ").startswith(_COLLECTIVE_KERNELS)
 
 
 class Operation(NamedTuple):

@@ -29,7 +29,13 @@ from byteprophet.errors import UserError
 from byteprophet.timeline.chrome_reader import ChromeReader
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.kineto_calls import Call, Calls, Track
-from byteprophet.timeline.kineto_events import BACKENDS, Category, EventReader, Operation
+from byteprophet.timeline.kineto_events import (
+    BACKENDS,
+    Category,
+    EventReader,
+    Operation,
+    is_collective_kernel,
+)
 from byteprophet.timeline.kineto_sizes import count, message_bytes, tensor_bytes
 from byteprophet.timeline.span_list import SpanList
 from byteprophet.timeline.tables import Kind
@@ -113,7 +119,7 @@ class KinetoReader(ChromeReader):
         if category is Category.COPY:
             size_bytes = count(arguments.get("bytes"))
         elif category is Category.KERNEL:
-            if name.startswith("nccl"):
+            if is_collective_kernel(name):
                 self._has_kernels = True
                 kind = _transfer(arguments.get("Collective name"))
                 size_bytes = message_bytes(arguments)

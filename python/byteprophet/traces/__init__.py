@@ -13,6 +13,7 @@ matching.py    the same collective in several ranks' traces
 graph.py       the graph of all ranks
 result.py      what the replay says: iterations, use of time, critical path
 retarget.py    other data-parallel size, other links
+data_parallel.py, link_times.py  which groups are data parallelism's; the model of links
 perfetto.py    a replay for Perfetto
 """
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.graph import Graph, GraphBuilder, Label
-from byteprophet.traces.matching import Meeting, meetings
+from byteprophet.traces.matching import Meeting, match
 from byteprophet.traces.work import RankTrace, Task
 
 Int64Array = npt.NDArray[np.int64]
@@ -41,6 +41,7 @@ class TraceGraph:
         done: for each task, the operation whose end is its end.
         origin_ns: the time of each trace that is 0 in the replay.
         matched: the number of collectives and messages that several ranks recorded.
+        unmatched: the number of those of one rank that others of its group lack.
     """
 
     traces: tuple[RankTrace, ...]
@@ -49,6 +50,7 @@ class TraceGraph:
     done: Int64Array
     origin_ns: tuple[int, ...]
     matched: int
+    unmatched: int
 
 
 def trace_graph(
@@ -58,7 +60,7 @@ def trace_graph(
 
     A negative duration is taken as 0.
     """
-    together = meetings(traces)
+    together, unmatched = match(traces)
     first = [0, *np.cumsum([len(trace.tasks) for trace in traces]).tolist()]
     origin_ns = _origins(traces, together)
     names: dict[str, int] = {}
@@ -99,7 +101,13 @@ def trace_graph(
         np.array(columns.before, dtype=np.int64), np.array(columns.after, dtype=np.int64)
     )
     return TraceGraph(
-        tuple(traces), builder.freeze(), tuple(first[:-1]), done, origin_ns, len(together)
+        tuple(traces),
+        builder.freeze(),
+        tuple(first[:-1]),
+        done,
+        origin_ns,
+        len(together),
+        len(unmatched),
     )
 
 

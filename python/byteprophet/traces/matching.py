@@ -3,14 +3,16 @@
 Ranks call the collectives of a process group in one order. Profiles begin anywhere, so they are
 counted anew in each step, and by their size, because threads of gloo may begin two at once in
 another order. If the ranks of a group recorded different numbers of them in a step, these are not
-matched, and keep their recorded times.
+matched, and keep their recorded times, in which they wait for other ranks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from byteprophet.traces.messages import Message
 from byteprophet.traces.work import RankTrace, Task
 
 Key = tuple[object, ...]
@@ -25,26 +27,50 @@ class Meeting(NamedTuple):
     tasks: tuple[tuple[int, int], ...]
 
 
-def meetings(traces: Sequence[RankTrace]) -> list[Meeting]:
-    """What several ranks did together."""
-    if len(traces) < 2:
-        return []
+class Matching(NamedTuple):
+    """What several ranks did together, and their tasks for which others have no counterpart."""
+
+    meetings: list[Meeting]
+    unmatched: list[Task]
+
+
+def match(traces: Sequence[RankTrace]) -> Matching:
+    """Finds what several ranks did together.
+
+    A collective of a group of which a single rank was recorded counts as neither.
+    """
     found: dict[Key, dict[int, list[int]]] = {}
     for index, trace in enumerate(traces):
         for number, task in enumerate(trace.tasks):
             key = _key(task)
             if key is not None:
                 found.setdefault(key, {}).setdefault(index, []).append(number)
+    recorded = Counter(one for trace in traces for one in _groups(trace))
     result: list[Meeting] = []
+    unmatched: list[Task] = []
     for by_trace in found.values():
         counts = {len(numbers) for numbers in by_trace.values()}
         if len(by_trace) < 2 or len(counts) > 1:
+            tasks = [traces[index].tasks[at] for index, its in by_trace.items() for at in its]
+            if len(by_trace) > 1 or recorded[_group(tasks[0].message)] > 1:
+                unmatched += tasks
             continue
         result += (
             Meeting(tuple(zip(by_trace, together, strict=True)))
             for together in zip(*by_trace.values(), strict=True)
         )
-    return result
+    return Matching(result, unmatched)
+
+
+def _groups(trace: RankTrace) -> set[tuple[str, str] | None]:
+    return {_group(task.message) for task in trace.tasks} - {None}
+
+
+def _group(message: Message | None) -> tuple[str, str] | None:
+    """The group of a collective; None: of a message between two, whose peer may not be recorded."""
+    if message is None or message.kind in ("send", "receive"):
+        return None
+    return message.group, message.members
 
 
 def _key(task: Task) -> Key | None:

@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 from byteprophet.errors import UserError
 from byteprophet.timeline.json_traces import EVENTS
 from byteprophet.timeline.kineto_calls import Call, Calls, Track
-from byteprophet.timeline.kineto_events import BACKENDS, Category, EventReader, Operation
+from byteprophet.timeline.kineto_events import (
+    BACKENDS,
+    Category,
+    EventReader,
+    Operation,
+    is_collective_kernel,
+)
 from byteprophet.timeline.kineto_sizes import count, message_bytes, tensor_bytes
 from byteprophet.traces.messages import Message, message_of
 from byteprophet.traces.work import Use
@@ -175,7 +181,7 @@ class ProfileReader:
         elif category is Category.SYNCHRONISATION:
             profile.synchronisations[correlation] = _synchronisation(track, arguments)
         elif category in (Category.KERNEL, Category.COPY):
-            self._kernels.append((operation, name.startswith("nccl")))
+            self._kernels.append((operation, is_collective_kernel(name)))
         else:
             self._add_span(operation, end_ns)
 

@@ -140,6 +140,7 @@ class TraceReplay:
             "files": [str(trace.path) for trace in traces],
             "tasks": sum(len(trace.tasks) for trace in traces),
             "matched": self.built.matched,
+            "unmatched": self.built.unmatched,
             "unexplained_ns": [trace.unexplained_ns for trace in traces],
             "measured_ns": self.measured_ns or None,
             "replayed_ns": self.replayed_ns,

@@ -3,21 +3,23 @@
 The recorded time of a collective is multiplied by what a model says: its time as it would be, over
 its time as it was. The model is ``simulate/costs/collectives.py``, for the cluster on which the
 trace was recorded and the one in question. Without a cluster, the model is the bytes that a ring
-moves through each rank, without latency. Everything else keeps its time.
+moves through each rank, without latency. A message follows the model where its two ranks are known.
+What has no model keeps its time, and ``not_modelled`` says so. Where only ``link_scale`` changes,
+it scales what has no model, too. All other tasks keep their times.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.steps import CollectiveKind
-from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
-from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.traces.data_parallel import data_parallel_groups
 from byteprophet.traces.graph import Durations
+from byteprophet.traces.link_times import LinkTimes, members
+from byteprophet.traces.matching import match
 from byteprophet.traces.messages import Message
 from byteprophet.traces.work import RankTrace, Task, Use
 
@@ -33,6 +35,9 @@ _KINDS = {
 _LARGE_BYTES = 1 << 30
 """Of a collective whose size is not recorded: bandwidth limits it."""
 
+_MOST_UNKNOWN = 0.05
+"""The part of communication that may be unmatched, or be of unknown size where it matters."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -40,7 +45,8 @@ class Target:
 
     Attributes:
         data_parallel: the number of data-parallel ranks; None: as it was.
-        group: the name of the process group of data parallelism; "": the only one.
+        group: the name or the description of the process groups of data parallelism; "": the only
+            one.
         recorded_on: the cluster of the trace; None: not stated.
         cluster: the cluster in question; None: that of the trace.
         link_scale: links are so many times as fast.
@@ -60,13 +66,18 @@ class Target:
         """Whether nothing is different."""
         return self == Target(recorded_on=self.recorded_on)
 
+    @property
+    def changes_links(self) -> bool:
+        """Whether links are different."""
+        return self.cluster is not None or self.link_scale != 1
+
 
 def retarget(traces: Sequence[RankTrace], target: Target) -> Durations:
     """The times of tasks in the job in question.
 
     Raises:
         UserError: the traces do not say what is needed: which group is that of data parallelism,
-            or how many ranks it has.
+            how many ranks it has, how long communication takes without waiting, or its sizes.
     """
     if target.cluster is not None and target.recorded_on is None:
         raise UserError("another cluster needs the one on which the trace was recorded")
@@ -79,99 +90,168 @@ def retarget(traces: Sequence[RankTrace], target: Target) -> Durations:
             f"{target.cluster.name} has other GPUs than {target.recorded_on.name}: a trace does "
             "not tell how long kernels take there"
         )
-    group = _data_parallel_group(traces, target)
-    world_size = max((trace.world_size for trace in traces), default=0) or len(traces)
-    factors: dict[Message, float] = {}
+    factors = _Factors(traces, target)
+    if target.changes_links or target.data_parallel is not None:
+        _check_matching(traces)
+    _check_sizes(traces, target)
 
     def durations(task: Task, duration_ns: int) -> int:
         if task.use in (Use.KERNEL, Use.OPERATOR):
             return round(duration_ns * target.compute_scale)
-        if task.message is None:
-            return duration_ns
-        if task.message not in factors:
-            factors[task.message] = _factor(task.message, target, group, world_size)
-        return round(duration_ns * factors[task.message])
+        factor = None if task.message is None else factors.of(task.message)
+        return duration_ns if factor is None else round(duration_ns * factor)
 
     return durations
 
 
 def not_modelled(traces: Sequence[RankTrace], target: Target) -> dict[str, int]:
-    """The recorded time of communication, by kind, that keeps its time though the group changes."""
-    if target.data_parallel is None:
-        return {}
-    group = _data_parallel_group(traces, target)
+    """The recorded time of communication, by kind, that keeps its time for want of a model."""
+    factors = _Factors(traces, target)
     found: dict[str, int] = {}
     for trace in traces:
         for task in trace.tasks:
-            message = task.message
-            if message is not None and message.group == group and message.kind not in _KINDS:
-                kind = message.kind or "unknown kinds"
+            if task.message is not None and factors.of(task.message) is None:
+                kind = task.message.kind or "unknown kinds"
                 found[kind] = found.get(kind, 0) + task.duration_ns
     return found
 
 
-def _data_parallel_group(traces: Sequence[RankTrace], target: Target) -> str | None:
-    """The name of the group whose size changes; None: none does."""
-    if target.data_parallel is None:
-        return None
-    if target.data_parallel < 1:
-        raise UserError(f"{target.data_parallel} data-parallel ranks: must be at least 1")
-    path = traces[0].path
-    groups = {
-        task.message.group
-        for trace in traces
-        for task in trace.tasks
-        if task.message is not None and task.message.kind not in ("send", "receive")
-    }
-    if not groups:
-        raise UserError(f"{path}: has no collectives: it does not depend on other ranks")
-    if target.group:
-        matching = {name for name in groups if target.group in (name, *name.split())}
-        if len(matching) != 1:
-            names = ", ".join(sorted(name or "(not named)" for name in groups))
-            raise UserError(f"{path}: has no process group {target.group}, only {names}")
-        return matching.pop()
-    if len(groups) > 1:
-        names = ", ".join(sorted(name or "(not named)" for name in groups))
-        raise UserError(f"{path}: has several process groups: which is data parallelism's? {names}")
-    return groups.pop()
+def not_sized(traces: Sequence[RankTrace], target: Target) -> int:
+    """The recorded time of communication whose sizes the model lacks, and takes as large."""
+    factors = _Factors(traces, target)
+    return sum(
+        task.duration_ns
+        for task in _communication(traces)
+        if task.message is not None and factors.takes_as_large(task.message)
+    )
 
 
-def _factor(message: Message, target: Target, group: str | None, world_size: int) -> float:
-    """The time of a collective in the job in question, over its recorded one."""
-    kind = _KINDS.get(message.kind)
-    members = _members(message)
-    ranks = len(members) or message.ranks or world_size
-    new_ranks = ranks
-    if group is not None and message.group == group and target.data_parallel is not None:
-        new_ranks = target.data_parallel
-    if kind is None:
-        return 1.0 if message.kind == "barrier" else 1 / target.link_scale
-    if ranks < 2:
-        if new_ranks == ranks:
-            return 1.0
+def _communication(traces: Sequence[RankTrace]) -> Iterator[Task]:
+    return (task for trace in traces for task in trace.tasks if task.message is not None)
+
+
+def _check_matching(traces: Sequence[RankTrace]) -> None:
+    """Refuses collectives whose times are mostly waiting, as if data moved meanwhile."""
+    unmatched_ns = sum(task.duration_ns for task in match(traces).unmatched)
+    total_ns = sum(task.duration_ns for task in _communication(traces))
+    if unmatched_ns > _MOST_UNKNOWN * total_ns:
         raise UserError(
-            "an exchange of one rank does not tell how long it takes between several: use a "
-            "trace of at least 2 data-parallel ranks"
+            f"{traces[0].path}: {unmatched_ns / total_ns:.0%} of the time of communication is of "
+            "collectives that other ranks did not record as often, or in other sizes, so that "
+            "waiting is not known: were all steps recorded completely?"
         )
-    if target.recorded_on is None:
-        passed = (new_ranks - 1) / new_ranks / ((ranks - 1) / ranks)
-        return passed / target.link_scale
-    stride = members[1] - members[0] if len(members) > 1 else 1
-    size_bytes = message.size_bytes or _LARGE_BYTES
-    cluster = _scaled(target.cluster or target.recorded_on, target.link_scale)
-    before_ns = _time_ns(target.recorded_on, kind, ranks, stride, size_bytes)
-    return _time_ns(cluster, kind, new_ranks, stride, size_bytes) / before_ns
 
 
-def _time_ns(
-    cluster: Cluster, kind: CollectiveKind, ranks: int, stride: int, size_bytes: int
-) -> float:
-    per_node = cluster.node.gpus
-    local = len(range(0, min(per_node, ranks * stride), stride))
-    costs = CollectiveCosts(cluster, Mesh())
-    transfer = costs.transfer(kind, Group(local, -(-ranks // local)), size_bytes)
-    return transfer.latency_ns + transfer.size_bytes / costs.rate(transfer)
+def _check_sizes(traces: Sequence[RankTrace], target: Target) -> None:
+    """Refuses another latency where sizes are not known, because it matters to small ones only."""
+    before, after = target.recorded_on, target.cluster
+    if before is None or after is None or before.network.step_ns == after.network.step_ns:
+        return
+    unknown_ns = not_sized(traces, target)
+    total_ns = sum(task.duration_ns for task in _communication(traces))
+    if unknown_ns > _MOST_UNKNOWN * total_ns:
+        raise UserError(
+            f"{traces[0].path}: does not state the sizes of {unknown_ns / total_ns:.0%} of its "
+            "communication, without which another latency between nodes tells nothing: profile "
+            "with record_shapes=True"
+        )
+
+
+class _Factors:
+    """Of each message: its time in the job in question, over its recorded one."""
+
+    def __init__(self, traces: Sequence[RankTrace], target: Target) -> None:
+        self._path = traces[0].path
+        self._target = target
+        self._groups = frozenset[str]()
+        if target.data_parallel is not None:
+            if target.data_parallel < 1:
+                raise UserError(f"{target.data_parallel} data-parallel ranks: must be at least 1")
+            self._groups = data_parallel_groups(traces, target.group)
+        self._world_size = max(trace.world_size for trace in traces)
+        self._times: tuple[LinkTimes, LinkTimes] | None = None
+        if target.recorded_on is not None:
+            cluster = _scaled(target.cluster or target.recorded_on, target.link_scale)
+            self._times = LinkTimes(target.recorded_on), LinkTimes(cluster)
+        self._found: dict[Message, float | None] = {}
+        self._large: set[Message] = set()
+
+    def of(self, message: Message) -> float | None:
+        """The factor; None: there is no model of what changes."""
+        if message not in self._found:
+            self._found[message] = self._factor(message)
+        return self._found[message]
+
+    def takes_as_large(self, message: Message) -> bool:
+        """Whether the factor is that of a large size, because the size is not known."""
+        self.of(message)
+        return message in self._large
+
+    def _size_bytes(self, message: Message) -> int:
+        if not message.size_bytes:
+            self._large.add(message)
+        return message.size_bytes or _LARGE_BYTES
+
+    def _factor(self, message: Message) -> float | None:
+        resized = message.group in self._groups
+        if not resized and not self._target.changes_links:
+            return 1.0
+        kind = _KINDS.get(message.kind)
+        if kind is not None:
+            return self._of_collective(message, kind, resized)
+        if resized:
+            return None
+        ends = self._ends(message)
+        if self._times is not None and ends is not None:
+            size_bytes = self._size_bytes(message)
+            before, after = (times.message_ns(*ends, size_bytes) for times in self._times)
+            return after / before
+        if self._target.cluster is not None:
+            return None
+        return 1.0 if message.kind == "barrier" else 1 / self._target.link_scale
+
+    def _of_collective(self, message: Message, kind: CollectiveKind, resized: bool) -> float:
+        target = self._target
+        known = members(message)
+        ranks = len(known) or message.ranks or self._world_size
+        new_ranks = target.data_parallel if resized and target.data_parallel else ranks
+        if not ranks:
+            if self._times is None and not resized:
+                return 1 / target.link_scale
+            raise UserError(
+                f"{self._path}: does not state its number of ranks, which the model of "
+                f"{message.kind} needs: use --link-scale, without --cluster and --data-parallel"
+            )
+        if ranks < 2:
+            if new_ranks == ranks:
+                return 1.0
+            raise UserError(
+                "an exchange of one rank does not tell how long it takes between several: use a "
+                "trace of at least 2 data-parallel ranks"
+            )
+        if self._times is None:
+            passed = (new_ranks - 1) / new_ranks / ((ranks - 1) / ranks)
+            return passed / target.link_scale
+        before: Sequence[int] = known or range(ranks)
+        after = before
+        if new_ranks != ranks:
+            stride = before[1] - before[0]
+            after = range(before[0] % stride, new_ranks * stride, stride)
+        size_bytes = self._size_bytes(message)
+        old, new = self._times
+        return new.collective_ns(kind, after, size_bytes) / old.collective_ns(
+            kind, before, size_bytes
+        )
+
+    def _ends(self, message: Message) -> tuple[int, int] | None:
+        """The ranks between which a message goes, within the job; None: not known."""
+        ranks: Sequence[int] = members(message)
+        if not ranks and message.ranks == self._world_size:
+            ranks = range(self._world_size)
+        if message.peers is None or max(message.peers) >= len(ranks):
+            return None
+        source, target = message.peers
+        return ranks[source], ranks[target]
 
 
 def _scaled(cluster: Cluster, factor: float) -> Cluster:
@@ -188,15 +268,3 @@ def _scaled(cluster: Cluster, factor: float) -> Cluster:
             network, adapter_bits_per_s=max(8, round(network.adapter_bits_per_s * factor))
         ),
     )
-
-
-def _members(message: Message) -> Sequence[int]:
-    """The ranks of a message's group; empty: not known."""
-    try:
-        found = json.loads(message.members or "[]")
-    except ValueError:  # profiles shorten long lists: [0, 1, 2, ...]
-        return ()
-    if not isinstance(found, list) or not all(type(rank) is int and rank >= 0 for rank in found):
-        return ()
-    ranks = sorted(set(found))
-    return ranks if len(ranks) < 2 or ranks[1] > ranks[0] else ()
