@@ -62,7 +62,7 @@ def profile_regions(
     def mark(liveness: Liveness, model: nn.Module) -> None:
         marker = Marker(liveness)
         for place, module in enumerate(modules_at(model, paths)):
-            marker.watch(place, module)
+            marker.watch(place, module, module)
 
     traced = {}
     for pattern in patterns(len(paths)):
@@ -118,11 +118,14 @@ class Marker:
         self._liveness = liveness
         self._backward_of = -1
 
-    def watch(self, place: int, module: nn.Module) -> None:
-        """Mark the phases of ``module``, the region at ``place``, from now on."""
+    def watch(self, place: int, first: nn.Module, last: nn.Module) -> None:
+        """Mark the phases of the region at ``place``, which begins and ends with these modules.
+
+        Only the last module of a region that runs as one returns a tensor that can be used.
+        """
         before: Callable[..., Any] = functools.partial(self._before_forward, place)
-        module.register_forward_pre_hook(before, with_kwargs=True)
-        module.register_forward_hook(functools.partial(self._after_forward, place))
+        first.register_forward_pre_hook(before, with_kwargs=True)
+        last.register_forward_hook(functools.partial(self._after_forward, place))
 
     def _before_forward(self, place: int, _module: nn.Module, args: Any, kwargs: Any) -> None:
         self._liveness.mark(str(place))

@@ -142,6 +142,29 @@ def test_a_pass_that_calls_modules_otherwise_is_an_error(change: str, said: str)
         gradients(model)
 
 
+def two_layers() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    install(model, Strategy(regions=(Region(("0", "1"), recomputed=True),)), "s.json")
+    return model
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_region_runs_under_one_mode_of_torch(first: bool) -> None:
+    model = two_layers()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=first):
+        between = model[0](torch.randn(2, 4))
+    with torch.set_grad_enabled(first), pytest.raises(RuntimeError, match="switched otherwise"):
+        model[1](between)
+
+
+def test_what_an_earlier_pass_returned_is_not_taken() -> None:
+    model = two_layers()
+    earlier = model[0](torch.zeros(2, 4))
+    model[0](torch.ones(2, 4))
+    with pytest.raises(RuntimeError, match="its input is not what the module before it returned"):
+        model[1](earlier)
+
+
 def test_a_recomputed_part_with_hooks_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     model, calls = tower(), 0
 

@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from byteprophet.cli.main import run_cli
-from byteprophet.job.region_memory import read_region_memory
+from byteprophet.job.region_memory import RegionMemory, read_region_memory
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.memory.mixes import profile_regions
 from byteprophet.memory.training import Training
 from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MODES
+from byteprophet.torch.regions.memory_probe import MemoryProbe
 
 from ...namespaces import why_not_permitted
 from .memory_worker import BLOCKS, Network, batch
@@ -31,6 +32,29 @@ PATHS = (*(f"blocks.{place}" for place in range(BLOCKS)), "head")
 def _loss(model: nn.Module, one: Any) -> torch.Tensor:
     data, classes = one
     return nn.functional.cross_entropy(model(data), classes)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_units_of_several_modules_are_followed(plain: bool) -> None:
+    """``plain``: none of them can be recomputed, so that all mixes take the same memory."""
+    layers = [nn.Linear(64, 64) if place % 2 == 0 else nn.GELU() for place in range(7)]
+    model = nn.Sequential(*layers)
+    units = (("0", "1"), ("2", "3"), ("4", "5"), ("6",))
+    optimizer = torch.optim.Adam(model.parameters())
+    results: list[RegionMemory] = []
+    done = results.append
+    never = frozenset(units) if plain else frozenset()
+    MemoryProbe(model, units, list(model.named_parameters()), optimizer, done, never)
+    optimizer.step()
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = model(torch.randn(512, 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+    (memory,) = results
+    assert memory.units == units
+    none, most = memory.phases.peaks([(0, 0, 0, 0), (1, 1, 1, 0)])
+    assert none == most if plain else none > most
 
 
 @pytest.mark.job

@@ -2,8 +2,8 @@
 
 A recomputed forward runs twice, but a running mean, or a vector of a power iteration, must change
 once, and the second run must begin with what the first one began with. So the second run works on
-copies of the values from before the first one. All buffers are copied in the first pass, and later
-those that any pass has changed.
+copies of the values from before the first one. All buffers are copied before each pass, because any
+of them may change in any pass, and copies of those that did not change are dropped after it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import torch
 from torch import Tensor, nn
 
 Place = tuple[nn.Module, str]
+Before = dict[Place, Tensor | None]
+_MADE = torch.empty(0)
+"""Stands for the value of a buffer that the module did not have before its first run."""
 
 
 class ChangedBuffers:
@@ -22,40 +25,43 @@ class ChangedBuffers:
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._parts = list(dict.fromkeys(part for each in modules for part in each.modules()))
-        self._changed: set[Place] | None = None
+        self._changed: set[Place] = set()
 
     def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Those in which ``torch.utils.checkpoint`` runs a forward, and runs it again."""
-        before: dict[Place, Tensor] = {}
+        before: Before = {}
         return self._first(before), self._again(before)
 
     @contextmanager
-    def _first(self, before: dict[Place, Tensor]) -> Iterator[None]:
+    def _first(self, before: Before) -> Iterator[None]:
         held = self._held()
         versions = {place: buffer._version for place, buffer in held.items()}
-        known = held.keys() if self._changed is None else self._changed & held.keys()
-        copies = _copies({place: held[place] for place in known})
+        names = {part: set(part._buffers) for part in self._parts}
+        copies = _copies(held)
         yield
         after = self._held()
-        # Normalisation writes its means without a new version: so values are compared, once.
-        changed = {
+        # Normalisation writes its means without a new version: so values are compared, too.
+        self._changed |= {
             place
-            for place, buffer in after.items()
-            if buffer is not held.get(place)
-            or buffer._version != versions[place]
-            or (self._changed is None and not torch.equal(buffer, copies[place]))
+            for place in {*held, *after}
+            if place not in held
+            or after.get(place) is not held[place]
+            or held[place]._version != versions[place]
+            or (place not in self._changed and not torch.equal(held[place], copies[place]))
         }
-        self._changed = {*(self._changed or ()), *changed}
-        # What changes for the first time has no copy from before. The second run must still not
-        # change it again.
-        missing = _copies({place: after[place] for place in changed - copies.keys()})
-        before.update({place: copies[place] for place in self._changed & copies.keys()} | missing)
+        for part, name in self._changed & {*held, *after}:
+            made = name not in names[part]
+            before[part, name] = _MADE if made else copies.get((part, name))
 
     @contextmanager
-    def _again(self, before: dict[Place, Tensor]) -> Iterator[None]:
+    def _again(self, before: Before) -> Iterator[None]:
         held = self._held()
-        for (part, name), copy in _copies(before).items():
-            part._buffers[name] = copy
+        copies = _copies({place: each for place, each in before.items() if each is not None})
+        for (part, name), value in before.items():
+            if value is _MADE:
+                part._buffers.pop(name, None)
+            else:
+                part._buffers[name] = copies.get((part, name))
         try:
             yield
         finally:

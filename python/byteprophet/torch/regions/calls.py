@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
@@ -20,6 +21,8 @@ from torch.utils import _pytree
 class ModuleCall:
     """One call. ``calls``: those that its forward made directly, in order.
 
+    ``versions``: of the tensors among its inputs, when it began.
+
     ``readers``: of the output, once this call had returned it. Each is the calls that were open,
     from the root's on. A call that returns the output as a part of its own is a reader, too.
     """
@@ -28,6 +31,7 @@ class ModuleCall:
     module: nn.Module
     inputs: tuple[Any, ...]
     named_inputs: dict[str, Any]
+    versions: tuple[int, ...] = ()
     output: Any = None
     calls: list[ModuleCall] = field(default_factory=list)
     readers: set[tuple[ModuleCall, ...]] = field(default_factory=set)
@@ -38,6 +42,13 @@ def same(one: object, other: object) -> bool:
     leaves, tree = _pytree.tree_flatten(one)
     other_leaves, other_tree = _pytree.tree_flatten(other)
     return tree == other_tree and all(map(_same_leaf, leaves, other_leaves))
+
+
+def versions_of(values: object) -> tuple[int, ...]:
+    """How often each of the tensors in ``values`` was changed in place."""
+    leaves = _pytree.tree_leaves(values)
+    with torch._C.DisableTorchFunction():  # a recorder would take this for a use
+        return tuple(leaf._version for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def _same_leaf(one: object, other: object) -> bool:
@@ -77,7 +88,7 @@ class CallRecorder:
                 self._open.clear()  # of a pass that ended by an exception
             elif not self._open:
                 return  # somebody calls a part of the model
-            call = ModuleCall(path, module, inputs, named)
+            call = ModuleCall(path, module, inputs, named, versions_of((inputs, named)))
             if self._open:
                 self._open[-1].calls.append(call)
             else:

@@ -8,7 +8,6 @@ processor time, which stands still while others have the processor.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from byteprophet.torch.regions.autocast import with_autocast
 from byteprophet.torch.regions.buffers import ChangedBuffers
 from byteprophet.torch.regions.calls import ModuleCall
 from byteprophet.torch.regions.fused import Forward, region_function
-from byteprophet.torch.tensors.module_calls import hooked_part
+from byteprophet.torch.regions.twice import as_leaves, as_results, cannot_run_alone, copied
 
 _QUANTILE = 0.25
 _LEAST_REPEATS = 5
@@ -38,28 +37,26 @@ _ENOUGH_NS = 600_000_000
 
 
 def measure_region(
-    calls: Sequence[ModuleCall], modes: Sequence[str]
+    calls: Sequence[ModuleCall], modes: Sequence[str], not_twice: str = ""
 ) -> tuple[dict[str, ModeCost], dict[str, str]]:
     """What the modules of ``calls``, which follow each other, cost in ``modes``.
 
     The costs are by mode, with times for the modules' parameters in the order of
-    ``region_parameters``. The second result says, by mode, why it cannot be used.
+    ``region_parameters``. The second result says, by mode, why it cannot be used. ``not_twice``:
+    why the modules cannot be recomputed, or "".
     """
     running: list[_Running] = []
     refused: dict[str, str] = {}
-    hooked = next(filter(None, (hooked_part(call.module) for call in calls)), None)
     for mode in modes:
-        if hooked and RECOMPUTED in mode.split("-"):
-            refused[mode] = f"its part {hooked!r} has hooks, which would run twice"
+        if not_twice and RECOMPUTED in mode.split("-"):
+            refused[mode] = not_twice
             continue
-        candidate = _Running(mode, calls)
         try:
-            candidate.run_first()
+            running.append(_begun(mode, calls))
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
             refused[mode] = one_line(str(error).strip().partition("\n")[0])
-            candidate.end()
-            continue
-        running.append(candidate)
+        except Exception as error:  # noqa: BLE001 - whatever the script's modules raise
+            refused[mode] = cannot_run_alone(error)
     spent_ns = 0
     while running and (
         len(running[0].forward_ns) < _LEAST_REPEATS
@@ -95,7 +92,7 @@ class _Running:
     compile_ns: int = 0
 
     def __post_init__(self) -> None:
-        modules = copy.deepcopy([call.module for call in self.calls])
+        modules = copied([call.module for call in self.calls])
         self._parameters = region_parameters(modules)
         words = self.mode.split("-")
         paths = tuple(call.path for call in self.calls)
@@ -105,9 +102,7 @@ class _Running:
         )
         if BF16 in words:
             self._run = with_autocast(self._run)
-        self._inputs, self._named = _pytree.tree_map_only(
-            Tensor, _as_input, (self.calls[0].inputs, self.calls[0].named_inputs)
-        )
+        self._given = as_leaves((self.calls[0].inputs, self.calls[0].named_inputs))
         self._clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.monotonic_ns
         self._times_ns = [0] * len(self._parameters)
         self._hooks = []
@@ -132,10 +127,11 @@ class _Running:
 
     def run(self) -> int:
         """One forward and backward pass; returns what they took in all."""
-        for tensor in (*self._parameters, *_tensors((self._inputs, self._named))):
+        for tensor in (*self._parameters, *_tensors(self._given)):
             tensor.grad = None
+        inputs, named = as_results(self._given)
         began_ns = self._clock()
-        output = self._run(*self._inputs, **self._named)
+        output = self._run(*inputs, **named)
         forward_ns = self._clock() - began_ns
         outputs = [tensor for tensor in _tensors(output) if tensor.requires_grad]
         gradients = [torch.ones_like(tensor) for tensor in outputs]
@@ -162,12 +158,19 @@ class _Running:
         self._times_ns[number] = self._clock() - self._began_ns
 
 
+def _begun(mode: str, calls: Sequence[ModuleCall]) -> _Running:
+    """A region that has run once."""
+    made = _Running(mode, calls)
+    try:
+        made.run_first()
+    except BaseException:
+        made.end()
+        raise
+    return made
+
+
 def _low(times_ns: Sequence[int]) -> int:
     return int(np.quantile(times_ns, _QUANTILE))
-
-
-def _as_input(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:

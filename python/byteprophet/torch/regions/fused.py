@@ -33,6 +33,7 @@ from byteprophet.torch.regions.buffers import ChangedBuffers
 from byteprophet.torch.regions.calls import same
 
 Forward = Callable[..., Any]
+_KINDS = ("cpu", "cuda")
 
 
 def region_function(
@@ -75,7 +76,6 @@ class RegionForward:
         self._first_module = modules[0]
         self._forwards = tuple(module.forward for module in modules)
         self._buffers = ChangedBuffers(modules)
-        self._stand_in = _StandIn.of(region.modules[0])
         self._state = _State()
         self.run_as(region)
         for place, module in enumerate(modules):
@@ -105,28 +105,30 @@ class RegionForward:
         output = self._run_or_stay_eager(inputs, named)
         if len(self._forwards) == 1:
             return output
-        state.begin(output, (inputs[1:], named))
-        return self._stand_in
+        state.begin(output, (inputs[1:], named), _StandIn.of(self._names[0]))
+        return state.stand_in
 
     def _next(self, place: int, *inputs: Any, **named: Any) -> Any:
         state = self._state
         if not state.place:
             return self._forwards[place](*inputs, **named)
-        takes_it = place == state.place and bool(inputs) and inputs[0] is self._stand_in
-        if not (takes_it and same(state.further, (inputs[1:], named))):
+        takes_it = place == state.place and bool(inputs) and inputs[0] is state.stand_in
+        why = ""
+        if not takes_it:
+            why = "its input is not what the module before it returned"
+        elif not same(state.further, (inputs[1:], named)):
+            why = "its further inputs differ"
+        elif state.modes != _modes():
+            why = "gradients or autocast are switched otherwise around it"
+        if why:
             state.end()
-            why = (
-                "its further inputs differ"
-                if takes_it
-                else ("its input is not what the module before it returned")
-            )
             raise RuntimeError(
                 f"byteprophet: {self._names[place]!r} ran in a region with {self._names[0]!r}, but "
                 f"{why}: remove the region from the strategy"
             )
         if place + 1 < len(self._forwards):
             state.place = place + 1
-            return self._stand_in
+            return state.stand_in
         output = state.output
         state.end()
         return output
@@ -148,17 +150,28 @@ class _State(threading.local):
     """``place``: of the module that must be called next; 0: of none.
 
     ``output``: what the last module will return. ``further``: the inputs that all modules get.
+    ``stand_in``: what the others return in this pass. ``modes``: ``_modes`` of the first call.
     """
 
     place = 0
     output: Any = None
     further: tuple[Any, ...] = ()
+    stand_in: _StandIn | None = None
+    modes: tuple[object, ...] = ()
 
-    def begin(self, output: Any, further: tuple[Any, ...]) -> None:
+    def begin(self, output: Any, further: tuple[Any, ...], stand_in: _StandIn) -> None:
         self.place, self.output, self.further = 1, output, further
+        self.stand_in, self.modes = stand_in, _modes()
 
     def end(self) -> None:
         self.place, self.output, self.further = 0, None, ()
+        self.stand_in, self.modes = None, ()
+
+
+def _modes() -> tuple[object, ...]:
+    """Whether gradients are on, and autocast with its type, on each kind of device."""
+    casts = ((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS)
+    return (torch.is_grad_enabled(), *casts)
 
 
 class _StandIn(Tensor):

@@ -12,7 +12,7 @@ touches tensors meanwhile.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -39,9 +39,9 @@ from byteprophet.torch.tensors import module_calls
 class MemoryProbe:
     """Follows the next iterations of ``model``, and gives ``done`` what was measured.
 
-    ``units``: those that may be recomputed, in forward order. ``named``: the parameters that
-    ``optimizer`` updates. Raises ``UserError``, from a forward pass of the model, too, if they
-    cannot be followed.
+    ``units``: those that may be recomputed, in forward order; those in ``plain`` cannot, and never
+    are. ``named``: the parameters that ``optimizer`` updates. Raises ``UserError``, from a forward
+    pass of the model, too, if they cannot be followed.
     """
 
     def __init__(
@@ -51,18 +51,20 @@ class MemoryProbe:
         named: Sequence[tuple[str, Tensor]],
         optimizer: Optimizer,
         done: Callable[[RegionMemory], None],
+        plain: Set[Unit] = frozenset(),
     ) -> None:
         if any(map(module_calls.is_compiled, model.modules())):
             raise UserError("memory: the script compiles its model: what that takes is not known")
         self._model, self._units, self._named = model, tuple(units), named
         self._optimizer = optimizer
         self._done = done
+        self._plain = plain
         self._liveness = Liveness()
         marker = Marker(self._liveness)
         modules = dict(model.named_modules())
         self._regions = []
         for place, unit in enumerate(self._units):
-            marker.watch(place, modules[unit[0]])
+            marker.watch(place, modules[unit[0]], modules[unit[-1]])
             self._regions.append(RegionForward(Region(unit), [modules[path] for path in unit]))
         self._left = patterns(len(self._units))
         self._traced: dict[tuple[int, ...], Timeline] = {}
@@ -91,7 +93,7 @@ class MemoryProbe:
             return
         self._running = self._left.pop(0)
         for region, unit, state in zip(self._regions, self._units, self._running, strict=True):
-            region.run_as(Region(unit, recomputed=bool(state)))
+            region.run_as(Region(unit, recomputed=bool(state) and unit not in self._plain))
         self._liveness.restart()
         self._liveness.__enter__()  # type: ignore[no-untyped-call]
 

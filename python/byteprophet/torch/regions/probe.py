@@ -14,9 +14,11 @@ unknown, and no strategy uses it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -26,6 +28,7 @@ from torch.optim import Optimizer
 from byteprophet import _leaving
 from byteprophet.errors import UserError, warn
 from byteprophet.job.region_costs import (
+    ModeCost,
     RegionCost,
     RegionCosts,
     Unit,
@@ -33,13 +36,14 @@ from byteprophet.job.region_costs import (
     write_region_costs,
 )
 from byteprophet.job.region_memory import RegionMemory, write_region_memory
-from byteprophet.job.strategy import EAGER
+from byteprophet.job.strategy import EAGER, RECOMPUTED
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.regions.calls import CallRecorder, ModuleCall
 from byteprophet.torch.regions.chains import chains
 from byteprophet.torch.regions.cost import measure_region, region_parameters
 from byteprophet.torch.regions.memory_probe import MemoryProbe
 from byteprophet.torch.regions.root import at_first_forward
+from byteprophet.torch.regions.twice import why_not_recomputed
 from byteprophet.torch.tensors import module_calls
 
 _PASSES_BEFORE = 2
@@ -56,10 +60,10 @@ def measure_and_end(
 
     def measure(root: ModuleCall) -> None:
         with _left_on_error():
-            units = _measure(root, names, path, modes)
+            units, plain = _measure(root, names, path, modes)
             if settings.region_memory:
                 save = partial(_save_and_leave, Path(settings.region_memory))
-                MemoryProbe(root.module, units, named, optimizer, save)
+                MemoryProbe(root.module, units, named, optimizer, save, plain)
             else:
                 _leaving.leave_now(0)
 
@@ -96,36 +100,69 @@ def _save_and_leave(path: Path, memory: RegionMemory) -> None:
 
 def _measure(
     root: ModuleCall, names: Mapping[int, str], path: Path, modes: Sequence[str]
-) -> tuple[Unit, ...]:
-    """Measure the regions; returns the longest chain of units."""
+) -> tuple[tuple[Unit, ...], frozenset[Unit]]:
+    """Measure the regions.
+
+    Returns the longest chain of units, and those of them that cannot be recomputed.
+    """
     found = chains(root)
     all_units = tuple(tuple(unit.paths for unit in chain) for chain in found)
     regions = _known(path, all_units, modes)
     calls = {call.path: call for call in _all_calls(root)}
-    measured: dict[Hashable, Unit] = {
-        _structure([calls[module] for module in modules]): modules for modules in regions
-    }
+    twice_asked = any(RECOMPUTED in mode.split("-") for mode in modes)
+
+    @cache
+    def not_twice(modules: Unit) -> str:
+        return why_not_recomputed([calls[module] for module in modules]) if twice_asked else ""
+
+    def kind(modules: Unit) -> Hashable:
+        run = [calls[module] for module in modules]
+        held = region_parameters([call.module for call in run])
+        return _structure(run), tuple(id(each) in names for each in held), not_twice(modules)
+
+    measured: dict[Hashable, Unit] = {kind(modules): modules for modules in regions}
     began_s = time.monotonic()
     for modules in _runs(all_units):
         if time.monotonic() - began_s > _BUDGET_S:
             warn(f"{path}: time is up: not all regions were measured")
             break
         run = [calls[module] for module in modules]
-        parameters = tuple(
-            names[id(parameter)] for parameter in region_parameters([call.module for call in run])
-        )
-        structure = _structure(run)
-        twin = measured.setdefault(structure, modules)
-        if twin not in regions:
-            costs, refused = measure_region(run, (EAGER, *modes))
-            regions[modules] = RegionCost(parameters, costs, refused)
-            last = ", ".join(module or "the whole model" for module in modules)
-            print(f"regions: {len(measured)} measured, the last: {last}", flush=True)
-        else:
+        held = region_parameters([call.module for call in run])
+        trained = [id(parameter) in names for parameter in held]
+        parameters = tuple(names[id(parameter)] for parameter in itertools.compress(held, trained))
+        twin = measured.setdefault(kind(modules), modules)
+        said = ", ".join(module or "the whole model" for module in modules)
+        if twin == modules and twin not in regions:
+            costs, refused = measure_region(run, (EAGER, *modes), not_twice(modules))
+            if EAGER in costs:
+                costs = {mode: _of_some(cost, trained) for mode, cost in costs.items()}
+                regions[modules] = RegionCost(parameters, costs, refused)
+                print(f"regions: {len(measured)} measured, the last: {said}", flush=True)
+            else:
+                warn(f"{said}: not measured: {refused[EAGER]}")
+        elif twin in regions:
             known = regions[twin]
             regions[modules] = RegionCost(parameters, known.modes, known.refused)
         write_region_costs(path, RegionCosts(all_units, regions))
-    return max(all_units[1:], key=len, default=all_units[0])
+    units = max(all_units[1:], key=len, default=all_units[0])
+    return units, _told({unit: not_twice(unit) for unit in units})
+
+
+def _told(reasons: Mapping[Unit, str]) -> frozenset[Unit]:
+    """Say why units cannot be recomputed, and return these."""
+    by_reason: dict[str, list[Unit]] = {}
+    for unit, reason in reasons.items():
+        if reason:
+            by_reason.setdefault(reason, []).append(unit)
+    for reason, units in by_reason.items():
+        names = ", ".join(module or "the whole model" for unit in units for module in unit)
+        print(f"regions: not recomputed: {names}: {reason}", flush=True)
+    return frozenset(unit for unit, reason in reasons.items() if reason)
+
+
+def _of_some(cost: ModeCost, trained: Sequence[bool]) -> ModeCost:
+    """``cost`` with times of those parameters only that the optimizer updates."""
+    return replace(cost, ready_ns=tuple(itertools.compress(cost.ready_ns, trained)))
 
 
 def _known(
