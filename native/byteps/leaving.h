@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -21,10 +22,15 @@ inline void Say(const char* kind, const std::string& line) {
   if (poll(&out, 1, 1000) > 0) (void)!write(STDERR_FILENO, text.data(), text.size());
 }
 
-// What the names of BytePS' shared memory contain for a worker of the job with this root port
-// (patch 0003).
-inline std::string SharedMemoryOf(const std::string& root_port, const std::string& worker) {
-  return "_" + root_port + "_" + worker + "_";
+// What the names of BytePS' shared memory contain for this worker (patch 0003). Another job on this
+// host may have the same root port and worker, so the launcher adds a name that no other start has.
+inline std::string SharedMemoryName() {
+  std::string name = "_";
+  for (const char* part : {"DMLC_PS_ROOT_PORT", "DMLC_WORKER_ID", "BYTEPROPHET_SHARED_MEMORY"}) {
+    const char* value = std::getenv(part);
+    name += std::string(value != nullptr ? value : "") + "_";
+  }
+  return name;
 }
 
 // Ends this process. `shared_memory` is of this worker, or empty.

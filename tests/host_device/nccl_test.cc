@@ -81,15 +81,17 @@ TEST(NcclTest, OneGroupOverTwoCommunicators) {
 TEST(NcclTest, IdsDifferAndBelongToTheJob) {
   ASSERT_EQ(setenv("DMLC_PS_ROOT_PORT", "1234", 1), 0);
   ASSERT_EQ(setenv("DMLC_WORKER_ID", "7", 1), 0);
+  ASSERT_EQ(setenv("BYTEPROPHET_SHARED_MEMORY", "89ab", 1), 0);
   ncclUniqueId first;
   ncclUniqueId second;
   ASSERT_EQ(ncclGetUniqueId(&first), ncclSuccess);
   ASSERT_EQ(ncclGetUniqueId(&second), ncclSuccess);
   unsetenv("DMLC_PS_ROOT_PORT");
   unsetenv("DMLC_WORKER_ID");
+  unsetenv("BYTEPROPHET_SHARED_MEMORY");
   EXPECT_STRNE(first.internal, second.internal);
   // What the launcher's caretaker looks for.
-  EXPECT_EQ(std::string(first.internal).rfind("BytePS_Nccl_1234_7_", 0), 0U);
+  EXPECT_EQ(std::string(first.internal).rfind("BytePS_Nccl_1234_7_89ab_", 0), 0U);
 }
 
 // Seen to give wrong parameters.

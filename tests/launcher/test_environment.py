@@ -44,6 +44,7 @@ def test_a_workers_environment() -> None:
         "BYTEPS_LOCAL_SIZE": "1",
         "BYTEPS_PCIE_SWITCH_SIZE": "1",
         "BYTEPS_SOCKET_PATH": "/tmp/s",
+        "BYTEPROPHET_SHARED_MEMORY": "",
         "BYTEPS_PARTITION_BYTES": "4096",
         "BYTEPS_SCHEDULER": "p3",
         "BYTEPROPHET_SETTINGS": "partition_bytes=4096",

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("default_signals")
 # Workers that detach a process each, leave a file in /dev/shm, say so, and stay.
 _WORKER = (
     'port=$DMLC_PS_ROOT_PORT; echo "$port"; '
-    'touch "/dev/shm/BytePS_ShM_${port}_${DMLC_WORKER_ID}_1"; '
+    'touch "/dev/shm/BytePS_ShM_${port}_${DMLC_WORKER_ID}_${BYTEPROPHET_SHARED_MEMORY}_1"; '
     "setsid sleep 100 & echo ready; sleep 100"
 )
 _LAUNCH = """

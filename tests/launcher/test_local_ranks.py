@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from fnmatch import fnmatch
 
 import pytest
 
@@ -26,7 +28,7 @@ from pathlib import Path
 e = os.environ
 worker, local = int(e["DMLC_WORKER_ID"]), int(e["BYTEPS_LOCAL_RANK"])
 places = [Path(e["BYTEPS_SOCKET_PATH"]), Path("/dev/shm")]
-name = f"BytePS_test_{e['DMLC_PS_ROOT_PORT']}_{worker}_x"
+name = f"BytePS_test_{e['DMLC_PS_ROOT_PORT']}_{worker}_{e['BYTEPROPHET_SHARED_MEMORY']}_x"
 if local == 0:
     for place in places:
         (place / name).touch()
@@ -95,3 +97,12 @@ def test_single_servers_are_limited(make_spec: MakeSpec) -> None:
     rates = {host.name: host.rate_bps for host in resolve_job(spec).host_specs()}
     assert [rates[f"server-{index}"] for index in range(3)] == [None, 5 * 10**8, None]
     assert {rate for name, rate in rates.items() if name.startswith("worker")} == {10**9}
+
+
+def test_jobs_with_one_port_share_no_memory(make_spec: MakeSpec) -> None:
+    """Their root hosts may differ. Names of the first job match none of the second one's."""
+    one, other = (replace(resolve_job(make_spec(("true",))), port=9000) for _ in range(2))
+    (name,), (pattern,) = one.shared_memory, other.shared_memory
+    made = name.replace("*", "0")
+    assert fnmatch(made, name)
+    assert not fnmatch(made, pattern)

@@ -163,7 +163,8 @@ def _command_lines() -> set[str]:
 
 
 def test_temporary_files_and_shared_memory_go(make_spec: MakeSpec) -> None:
-    name = '"/dev/shm/BytePS_ShM_${DMLC_PS_ROOT_PORT}_${DMLC_WORKER_ID}_42"'
+    job = "${DMLC_PS_ROOT_PORT}_${DMLC_WORKER_ID}_${BYTEPROPHET_SHARED_MEMORY}"
+    name = f'"/dev/shm/BytePS_ShM_{job}_42"'
     script = f'touch {name}; ls {name}; touch "$BYTEPS_SOCKET_PATH/s"; echo "$BYTEPS_SOCKET_PATH"'
     lines: list[str] = []
     run_job(make_spec(("sh", "-c", script)), lambda _, line: lines.append(line))

@@ -78,8 +78,7 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   const std::string role = Environment("DMLC_ROLE");
   is_worker_ = role == "worker";
   const std::string worker = Environment("DMLC_WORKER_ID");
-  if (is_worker_ && !worker.empty())
-    shared_memory_ = SharedMemoryOf(Environment("DMLC_PS_ROOT_PORT"), worker);
+  if (is_worker_ && !worker.empty()) shared_memory_ = SharedMemoryName();
   name_ = Environment("BYTEPROPHET_ROLE");
   if (name_.empty()) name_ = is_worker_ ? "worker-" + worker : role;
   node_id_ = -1;

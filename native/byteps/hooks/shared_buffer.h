@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <string>
 
 #include "native/byteps/leaving.h"
@@ -22,10 +21,8 @@ namespace byteprophet {
 // the process where there is no memory for it.
 inline void* OpenSharedBuffer(const std::string& name, size_t size_bytes) {
   const auto fail = [&](const char* call, int error) {
-    const char* port = std::getenv("DMLC_PS_ROOT_PORT");
-    const char* worker = std::getenv("DMLC_WORKER_ID");
     Say("error", NoSharedMemory(name, call, error, size_bytes));
-    EndAtOnce(1, SharedMemoryOf(port ? port : "", worker ? worker : ""));
+    EndAtOnce(1, SharedMemoryName());
   };
   const int file = shm_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
   if (file < 0) fail("shm_open", errno);

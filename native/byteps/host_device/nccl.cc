@@ -121,8 +121,9 @@ ncclResult_t GetUniqueId(ncclUniqueId* id) {
     return Refuse("no random numbers");
   std::memset(id, 0, sizeof(*id));
   std::snprintf(
-      id->internal, sizeof(id->internal), "BytePS_Nccl_%s_%s_%016llx%016llx",
+      id->internal, sizeof(id->internal), "BytePS_Nccl_%s_%s_%s_%016llx%016llx",
       EnvironmentOr("DMLC_PS_ROOT_PORT", "").c_str(), EnvironmentOr("DMLC_WORKER_ID", "").c_str(),
+      EnvironmentOr("BYTEPROPHET_SHARED_MEMORY", "").c_str(),
       static_cast<unsigned long long>(random[0]), static_cast<unsigned long long>(random[1]));
   return ncclSuccess;
 }

@@ -17,6 +17,7 @@ _OWNED = frozenset(
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
         "BYTEPROPHET_SETTINGS",
+        "BYTEPROPHET_SHARED_MEMORY",
         "BYTEPROPHET_STEP_UPDATES",
         "BYTEPS_FORCE_DISTRIBUTED",
         "BYTEPS_GLOBAL_RANK",
@@ -89,6 +90,7 @@ class JobFacts:
     restart: int = 0  # how many times the job was started again
     max_restarts: int = 0
     mesh_key: str = ""  # which only ranks of torch.distributed know; "": none
+    memory_name: str = ""  # in the names of a worker's shared memory; "": nothing
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -137,6 +139,7 @@ def role_environment(
         # wrongly between them.
         environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
+        environment["BYTEPROPHET_SHARED_MEMORY"] = facts.memory_name
         if facts.step_updates:
             environment["BYTEPROPHET_STEP_UPDATES"] = facts.step_updates
     return environment

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from byteprophet import schedulers
@@ -49,6 +49,7 @@ class ResolvedJob:
     Without namespaces, all roles in ``names`` have ``address``. ``root`` is the address of the
     scheduler role, or of rank 0 in a job without servers. ``controller_keys``: a directory; "": new
     keys are made. ``mesh_key``: a secret of the job's ranks, the same on all hosts; "": none.
+    ``memory_name``: a part of the names of shared memory, which no other start of a role has.
     """
 
     spec: JobSpec
@@ -65,6 +66,7 @@ class ResolvedJob:
     root: str
     controller_keys: str = ""
     mesh_key: str = ""
+    memory_name: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def is_whole(self) -> bool:
@@ -81,11 +83,14 @@ class ResolvedJob:
 
     @property
     def shared_memory(self) -> tuple[str, ...]:
-        """Patterns of the names of BytePS' shared memory: it has the root's port and the worker."""
+        """Patterns of the names of BytePS' shared memory: root's port, worker, ``memory_name``.
+
+        Another job on this host may have the same port and worker.
+        """
         if self.is_whole:
-            return (f"BytePS_*_{self.port}_*_*",)
+            return (f"BytePS_*_{self.port}_*_{self.memory_name}_*",)
         workers = dict.fromkeys(name.index for name in self.names if name.kind == "worker")
-        return tuple(f"BytePS_*_{self.port}_{index}_*" for index in workers)
+        return tuple(f"BytePS_*_{self.port}_{at}_{self.memory_name}_*" for at in workers)
 
     def host_specs(self) -> list[HostSpec]:
         """The hosts, the scheduler's (or rank 0's) first. Its link is not limited."""
@@ -249,6 +254,7 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         restart=spec.restart,
         max_restarts=spec.max_restarts,
         mesh_key=job.mesh_key,
+        memory_name=job.memory_name,
     )
     interface = (spec.interface or LOOPBACK_INTERFACE) if hosts is None else INTERFACE
     host_of = {} if hosts is None else {host.name: host for host in hosts}
