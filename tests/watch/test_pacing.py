@@ -32,6 +32,15 @@ def test_the_slowest_worker_counts() -> None:
     assert pacing.median_ns("worker-7") is None
 
 
+def test_long_iterations_are_no_pauses_but_a_gap_among_short_ones_is() -> None:
+    hour = 3_600_000
+    hourly, short = Pacing(), Pacing()
+    hourly.add(files([0, hour, 2 * hour]))
+    assert hourly.median_ns("worker-0") == hour * MS_NS
+    short.add(files([0, 100, 200, 300, hour, hour + 100]))
+    assert [ns for _, ns in short.slowest_ns()] == [100 * MS_NS] * 4
+
+
 def test_iterations_that_a_file_has_lost_leave_a_gap() -> None:
     pacing = Pacing()
     pacing.add({"worker-0": parsed(status(starts=[[1, 0], [2, 5]]))})

@@ -20,7 +20,9 @@ from byteprophet.watch.live_file import LiveStatus
 
 _KEPT = 600  # iterations
 _RECENT = 50
-_LARGEST_GAP_NS = 600_000_000_000  # longer iterations are pauses: evaluation, suspension
+_LARGEST_GAP_NS = 600_000_000_000
+_LARGEST_GAP = 10
+"""Iterations that are longer, and than so many usual ones, are pauses: evaluation, suspension."""
 _SAME_NS = 1_000_000_000  # by how much a wall clock may be set between two files
 
 
@@ -71,7 +73,10 @@ class Pacing:
             for number, start_ns in starts.items()
             if number + 1 in starts
         }
-        return {number: ns for number, ns in found.items() if 0 < ns <= _LARGEST_GAP_NS}
+        found = {number: ns for number, ns in found.items() if ns > 0}
+        usual_ns = median([*found.values()]) if found else 0
+        longest_ns = max(_LARGEST_GAP_NS, _LARGEST_GAP * usual_ns)
+        return {number: ns for number, ns in found.items() if ns <= longest_ns}
 
     def median_ns(self, role: str) -> int | None:
         """The median of the latest iterations of a worker."""
