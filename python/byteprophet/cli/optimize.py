@@ -60,6 +60,10 @@ stopped. Beside the strategy it writes optimization.html, a page that explains a
 no network, and before.json and after.json, which show the two replayed jobs in
 https://ui.perfetto.dev.
 
+Whatever runs the command again, trains: --apply, --trials, --memory-budget, --allow compile, bf16
+and --would-add. A script that loads and saves a checkpoint goes on from it and replaces it, so give
+it another place first.
+
 Example: byteprophet optimize runs/20261126T014735Z-dear
 
 Example: byteprophet optimize runs/20261126T014735Z-dear --allow compile --trials 3
