@@ -105,6 +105,64 @@ def test_a_frozen_encoder_has_no_backward_pass() -> None:
     assert first.saved_bytes == 0
 
 
+class _Images(nn.Module):
+    """Pooled features of a frozen convolution behind one that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(8, 8, 3, bias=False), nn.Linear(8, 4)
+        self.fixed = nn.Sequential(nn.Conv2d(8, 8, 3), nn.MaxPool2d(2)).requires_grad_(False)
+        self.before = nn.Sequential(nn.Conv2d(8, 8, 3), nn.MaxPool2d(2)).requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.fixed(self.stem(self.before(images))).flatten(2)
+        made: Tensor = self.head(found.transpose(1, 2)).sum(1)
+        return made
+
+
+def test_frozen_convolutions_keep_what_autograd_keeps() -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return _Images(), (torch.zeros(batch, 8, 40, 40),)
+
+    module, inputs = make(1)
+    module.bfloat16()
+    known = {one.untyped_storage().data_ptr() for one in module.parameters()}
+    saved: dict[int, int] = {}
+    kept = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+            kept.append(storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(inputs[0].bfloat16())
+    (stage,) = compile_program(traced("own", make)(1), parse_strategy("", 1)).stages
+    assert stage.saved_bytes == pytest.approx(sum(saved.values()), rel=0.02)
+
+
+def test_what_has_no_backward_pass_is_not_recomputed() -> None:
+    plain, again = (_program(line, 1).stages[0].blocks[0] for line in ("", "recompute=full"))
+    assert again.compiled.backward == plain.compiled.backward == ()
+
+
+def test_views_of_learned_queries_are_counted() -> None:
+    class Queries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.queries = nn.Parameter(torch.zeros(8, _WIDTH))
+            self.layer = nn.Linear(_WIDTH, _WIDTH)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            found: Tensor = self.layer(self.queries.unsqueeze(0).expand(rows.shape[0], -1, -1))
+            return found @ rows.transpose(1, 2)
+
+    model = traced("own", lambda batch: (Queries(), (torch.zeros(batch, _TOKENS, _WIDTH),)))(2)
+    assert model.parameters() == 8 * _WIDTH + _WIDTH * (_WIDTH + 1)
+
+
 def _program(line: str, gpus: int) -> Program:
     strategy = parse_strategy(line, gpus)
     return compile_program(traced("own", _make)(strategy.samples), strategy)

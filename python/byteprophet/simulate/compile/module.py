@@ -414,7 +414,9 @@ class _Module:
 
 
 def _recomputed(compiled: Compiled, module: Module) -> Compiled:
-    """``compiled``, with its forward pass repeated before the backward pass."""
+    """``compiled``, with its forward pass repeated before the backward pass, if it has one."""
+    if not compiled.backward:
+        return compiled
     again = tuple(replace(step, phase=Phase.RECOMPUTE) for step in compiled.forward)
     made = sum(size for key, size in compiled.saved.items() if key[0] not in module.inputs)
     return replace(

@@ -57,7 +57,7 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
     if split or node.target not in _CUT_ANYWHERE:
         whole = (name for name in dims.sizes if name not in ("batch", split))
     saved = _saved(node)
-    if node.target in _KEEP_BESIDES:
+    if node.target in _KEEP_BESIDES and node.outputs[0].differentiable:
         size = _KEEP_BESIDES[node.target]
         besides = Access(f"{outputs[0].tensor}.kept", outputs[0].dims, size, differentiable=False)
         outputs.append(besides)
@@ -222,6 +222,8 @@ def _saved(node: Node) -> tuple[str, ...]:
         return (*inputs[:3], node.outputs[0].name)
     if node.has_flops:
         both = _factors(node)
+        if node.target.startswith("conv"):  # keeps its input, whatever is trained
+            return tuple(one.name for one in both if one.name in inputs)
         pairs = zip(both, reversed(both), strict=True)
         read = [one.name for one, other in pairs if other.differentiable]
         return tuple(name for name in dict.fromkeys(read) if name in inputs)
