@@ -218,6 +218,17 @@ def test_pieces_that_overlap_are_no_parameters_of_their_own() -> None:
     assert model.parameters() == _WIDTH * _WIDTH
 
 
+def test_dropout_of_nothing_is_no_operator() -> None:
+    def operators(probability: float) -> list[str]:
+        def layers() -> nn.Module:
+            return nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.Dropout(probability), nn.ReLU())
+
+        return [one.name for _, one in traced("own", _layer(layers))(2).root.operators()]
+
+    assert operators(0.0) == ["linear", "relu"]
+    assert operators(0.1) == ["linear", "dropout", "relu"]
+
+
 def test_what_has_no_gradient_needs_no_backward_pass() -> None:
     model = traced("own", _layer(_Settings))(2)
     fixed = [one for path, one in model.root.operators() if path.startswith("fixed")]

@@ -164,7 +164,10 @@ class Reader:
         return {self._tensors[one.name].name for one in nodes if one.name in self._tensors}
 
     def call(self, node: Any) -> Node | None:
-        """A call; None if it makes no tensor, or a view of the same elements."""
+        """A call; None if it makes no tensor, or a view of the same elements.
+
+        PyTorch's dropout returns its input if its probability is 0, or if it does not train.
+        """
         import torch
 
         value = node.meta.get("val")
@@ -172,7 +175,8 @@ class Reader:
         target = getattr(node.target, "_opname", getattr(node.target, "__name__", str(node.target)))
         target = target.rstrip("_")
         given = list(self._given(node))
-        if target in VIEWS and given and _shows(given[0], values):
+        same = target in VIEWS or (target == "dropout" and not all(node.args[1:]))
+        if same and given and _shows(given[0], values):
             self._view(node, target, given[0], values)
             return None
         made = [
