@@ -91,6 +91,11 @@ def one_line(text: str) -> str:
     return printable(line)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what ``error`` says, as ``one_line`` has it."""
+    return one_line(str(error).strip().partition("\n")[0])
+
+
 def printable(text: str) -> str:
     """``text`` with escapes instead of letters that would steer a terminal or break a line."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

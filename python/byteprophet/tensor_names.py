@@ -33,6 +33,11 @@ def buffer_text(parameters: Sequence[str]) -> str:
     return f"{parameters[0]} and {len(parameters) - 1} more"
 
 
+def is_buffer_text(name: str) -> bool:
+    """Whether ``name`` is what ``buffer_text`` calls a buffer of several parameters."""
+    return " and " in name
+
+
 def buffer_name(first: str, parameters: int, number: int) -> str:
     """The name of a buffer that several gradients share. It stands for a parameter's name.
 

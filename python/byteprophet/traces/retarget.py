@@ -93,7 +93,7 @@ def retarget(traces: Sequence[RankTrace], target: Target) -> Durations:
     factors = _Factors(traces, target)
     if target.changes_links or target.data_parallel is not None:
         _check_matching(traces)
-    _check_sizes(traces, target)
+    _check_sizes(traces, factors, target)
 
     def durations(task: Task, duration_ns: int) -> int:
         if task.use in (Use.KERNEL, Use.OPERATOR):
@@ -108,50 +108,56 @@ def not_modelled(traces: Sequence[RankTrace], target: Target) -> dict[str, int]:
     """The recorded time of communication, by kind, that keeps its time for want of a model."""
     factors = _Factors(traces, target)
     found: dict[str, int] = {}
-    for trace in traces:
-        for task in trace.tasks:
-            if task.message is not None and factors.of(task.message) is None:
-                kind = task.message.kind or "unknown kinds"
-                found[kind] = found.get(kind, 0) + task.duration_ns
+    for message, duration_ns in _communication(traces):
+        if factors.of(message) is None:
+            kind = message.kind or "unknown kinds"
+            found[kind] = found.get(kind, 0) + duration_ns
     return found
 
 
 def not_sized(traces: Sequence[RankTrace], target: Target) -> int:
     """The recorded time of communication whose sizes the model lacks, and takes as large."""
-    factors = _Factors(traces, target)
-    return sum(
-        task.duration_ns
-        for task in _communication(traces)
-        if task.message is not None and factors.takes_as_large(task.message)
-    )
+    return _not_sized(traces, _Factors(traces, target))
 
 
-def _communication(traces: Sequence[RankTrace]) -> Iterator[Task]:
-    return (task for trace in traces for task in trace.tasks if task.message is not None)
+def _not_sized(traces: Sequence[RankTrace], factors: _Factors) -> int:
+    return sum(ns for message, ns in _communication(traces) if factors.takes_as_large(message))
+
+
+def _communication(traces: Sequence[RankTrace]) -> Iterator[tuple[Message, int]]:
+    """The messages of all ranks, and how long each took."""
+    for trace in traces:
+        for task in trace.tasks:
+            if task.message is not None:
+                yield task.message, task.duration_ns
+
+
+def _too_large_share(traces: Sequence[RankTrace], part_ns: int) -> float:
+    """The share of communication that ``part_ns`` is; 0 if so much may be unknown."""
+    total_ns = sum(ns for _, ns in _communication(traces))
+    return part_ns / total_ns if part_ns > _MOST_UNKNOWN * total_ns else 0.0
 
 
 def _check_matching(traces: Sequence[RankTrace]) -> None:
     """Refuses collectives whose times are mostly waiting, as if data moved meanwhile."""
-    unmatched_ns = sum(task.duration_ns for task in match(traces).unmatched)
-    total_ns = sum(task.duration_ns for task in _communication(traces))
-    if unmatched_ns > _MOST_UNKNOWN * total_ns:
+    share = _too_large_share(traces, sum(task.duration_ns for task in match(traces).unmatched))
+    if share:
         raise UserError(
-            f"{traces[0].path}: {unmatched_ns / total_ns:.0%} of the time of communication is of "
+            f"{traces[0].path}: {share:.0%} of the time of communication is of "
             "collectives that other ranks did not record as often, or in other sizes, so that "
             "waiting is not known: were all steps recorded completely?"
         )
 
 
-def _check_sizes(traces: Sequence[RankTrace], target: Target) -> None:
+def _check_sizes(traces: Sequence[RankTrace], factors: _Factors, target: Target) -> None:
     """Refuses another latency where sizes are not known, because it matters to small ones only."""
     before, after = target.recorded_on, target.cluster
     if before is None or after is None or before.network.step_ns == after.network.step_ns:
         return
-    unknown_ns = not_sized(traces, target)
-    total_ns = sum(task.duration_ns for task in _communication(traces))
-    if unknown_ns > _MOST_UNKNOWN * total_ns:
+    share = _too_large_share(traces, _not_sized(traces, factors))
+    if share:
         raise UserError(
-            f"{traces[0].path}: does not state the sizes of {unknown_ns / total_ns:.0%} of its "
+            f"{traces[0].path}: does not state the sizes of {share:.0%} of its "
             "communication, without which another latency between nodes tells nothing: profile "
             "with record_shapes=True"
         )

@@ -21,7 +21,7 @@ from byteprophet.simulate.costs.table import (
     MeasuredConvolution,
     MeasuredLayer,
 )
-from byteprophet.simulate.costs.taking_turns import Run, in_turn, sets
+from byteprophet.simulate.costs.taking_turns import Run, both_passes, in_turn, sets
 
 Timer = Callable[[Run], float]
 
@@ -66,23 +66,11 @@ def measured_attention(
         size = _TOKENS[device] // tokens, heads, tokens, width
         causal = mask == "causal"
         calls = []
-        with torch.enable_grad():
-            for own in sets(device, [_random(torch, device, dtype, size) for _ in range(3)]):
-                given = [each.requires_grad_() for each in own]
-                mixed = attend(*given, is_causal=causal)
-                calls.append(_attention(torch, given, mixed, causal=causal))
+        for own in sets(device, [_random(torch, device, dtype, size) for _ in range(3)]):
+            given = [each.requires_grad_() for each in own]
+            calls.append(both_passes(torch, partial(attend, *given, is_causal=causal), given))
         for at, phase in enumerate(("forward", "backward")):
             yield phase, mask, *size, time_ns(in_turn([call[at] for call in calls]))
-
-
-def _attention(torch: Any, given: list[Any], mixed: Any, *, causal: bool) -> tuple[Run, Run]:
-    """A forward pass, and the backward pass of one that is kept."""
-    attend = torch.nn.functional.scaled_dot_product_attention
-    gradient = torch.ones_like(mixed)
-    return (
-        lambda: attend(*given, is_causal=causal),
-        lambda: torch.autograd.grad(mixed, given, gradient, retain_graph=True),
-    )
 
 
 def measured_convolutions(

@@ -11,7 +11,7 @@ from typing import Any
 
 from byteprophet.simulate.costs.reference_operators import VOCABULARY, names
 from byteprophet.simulate.costs.table import MeasuredOperator
-from byteprophet.simulate.costs.taking_turns import Run, copies, in_turn
+from byteprophet.simulate.costs.taking_turns import Run, both_passes, copies, in_turn
 
 _SHAPES = {
     "cpu": ((256, 512), (512, 512), (2048, 768)),
@@ -34,20 +34,11 @@ def measured_operators(
     for name in names():
         for rows, columns in (*_SHAPES[device], *(_LOGITS[device] if name == "loss" else ())):
             made = Inputs(torch, device, dtype, rows, columns)
-            calls = [_call(name, made) for _ in range(copies(device, 4 * rows * columns))]
+            count = copies(device, 4 * rows * columns)
+            calls = [both_passes(torch, *made.of(name)) for _ in range(count)]
             for at, phase in enumerate(("forward", "backward")):
                 run = in_turn([call[at] for call in calls])
                 yield name, phase, rows, columns, time_ns(run)
-
-
-def _call(name: str, made: Inputs) -> tuple[Run, Run]:
-    """A forward pass, and the backward pass of one that is kept."""
-    torch = made.torch
-    with torch.enable_grad():
-        forward, inputs = made.of(name)
-        out = forward()
-        gradient = torch.ones_like(out)
-    return forward, lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
 
 class Inputs:

@@ -27,6 +27,14 @@ def sets(device: str, tensors: Sequence[Any]) -> list[list[Any]]:
     return [list(tensors), *([one.clone() for one in tensors] for _ in range(count - 1))]
 
 
+def both_passes(torch: Any, forward: Run, inputs: Sequence[Any]) -> tuple[Run, Run]:
+    """``forward``, and the backward pass of one that is kept, with the gradients of ``inputs``."""
+    with torch.enable_grad():
+        out = forward()
+        gradient = torch.ones_like(out)
+    return forward, lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
+
+
 def in_turn(runs: Sequence[Run]) -> Run:
     """Runs one after the other, each of which has run before. Their last outputs are kept, too."""
     kept = deque((run() for run in runs), maxlen=len(runs))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
+from byteprophet.simulate.models.traced_axes import operator_name
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
 from byteprophet.simulate.models.traced_parts import inline_parts
@@ -164,7 +165,7 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
 
 def _check_recurrence(name: str, graph: Any) -> None:
     """Refuse recurrent layers: the time of steps that wait for each other is not known."""
-    called = {getattr(node.target, "_opname", "") for node in graph.nodes}
+    called = {operator_name(node) for node in graph.nodes if node.op == "call_function"}
     if recurrent := sorted(called & _RECURRENT):
         raise UserError(
             f"model {name}: {recurrent[0]}: recurrent layers cannot be simulated: no time of steps "

@@ -20,6 +20,13 @@ Places: TypeAlias = Sequence[int | None]
 """For each axis of an output: the axis of an input that it is; None: the input has none."""
 
 
+def operator_name(node: Any) -> str:
+    """The name of the operator that an FX node calls; that of one in place has no underscore."""
+    target = node.target
+    name: str = getattr(target, "_opname", getattr(target, "__name__", str(target)))
+    return name.rstrip("_")
+
+
 class Found(NamedTuple):
     """Where the axes of an output come from.
 

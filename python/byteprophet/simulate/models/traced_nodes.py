@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from byteprophet.simulate.models.traced_axes import VIEWS
+from byteprophet.simulate.models.traced_axes import VIEWS, operator_name
 from byteprophet.simulate.models.traced_flops import counted_flops
 from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
 from byteprophet.simulate.models.traced_parameters import is_cut, is_split_alike
@@ -119,6 +119,10 @@ class Node:
         """The parameters that it reads."""
         return [tensor for tensor in self.given if tensor.kind == "parameter"]
 
+    def flops_of(self, samples: int) -> int:
+        """The FLOPs of the forward pass of so many samples."""
+        return self.flops + self.sample_flops * samples
+
     @property
     def has_flops(self) -> bool:
         """Whether it is a product, a convolution or attention."""
@@ -172,8 +176,7 @@ class Reader:
 
         value = node.meta.get("val")
         values = value if isinstance(value, (tuple, list)) else [value]
-        target = getattr(node.target, "_opname", getattr(node.target, "__name__", str(node.target)))
-        target = target.rstrip("_")
+        target = operator_name(node)
         given = list(self._given(node))
         same = target in VIEWS or (target == "dropout" and not all(node.args[1:]))
         if same and given and _shows(given[0], values):
@@ -186,7 +189,7 @@ class Reader:
         ]
         if not made:
             return None
-        flops = counted_flops(node, target)
+        flops = counted_flops(node)
         target, given = _as_layer(target, given)
         for tensor in made:
             learns = any(one.differentiable for one in given)

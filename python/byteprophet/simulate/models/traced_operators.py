@@ -51,7 +51,7 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
             )
             for at, tensor in enumerate(node.parameters)
         ]
-    flops = node.flops + node.sample_flops * samples
+    flops = node.flops_of(samples)
     kind = _kind(node, flops)
     whole: Iterable[str] = ()
     if split or node.target not in _CUT_ANYWHERE:
@@ -161,7 +161,7 @@ def _linear(node: Node, samples: int, dims: _Dims) -> Operator:
     weight, *biases = (one.differentiable for one in node.parameters)
     parameters = [Access("weight", ("columns", read.dims[-1]), differentiable=weight)]
     parameters += [Access("bias", ("columns",), differentiable=one) for one in biases]
-    flops = node.flops + node.sample_flops * samples
+    flops = node.flops_of(samples)
     features = {"columns": "columns", "rows": read.dims[-1]}.get(node.linear, node.split)
     return Operator(
         name="linear",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from byteprophet.simulate.models.traced_axes import VIEWS
+from byteprophet.simulate.models.traced_axes import VIEWS, operator_name
 
 _Region: TypeAlias = "tuple[int, int]"
 """The first element in memory, and the one after the last."""
@@ -41,7 +41,7 @@ def is_split_alike(parameter: Any) -> bool:
 
 
 def _has_as_weight(user: Any, read: Any) -> bool:
-    name = getattr(user.target, "_opname", "")
+    name = operator_name(user)
     place = _WEIGHT_AT.get(name)
     if place is None or len(user.args) <= place or user.args[place] is not read:
         return False
@@ -62,11 +62,10 @@ def _is_view(user: Any, node: Any) -> bool:
     """Whether the user shows elements of the node, none of them twice."""
     if isinstance(node.meta["val"], (list, tuple)):
         return True  # one of the pieces
-    name = getattr(user.target, "_opname", getattr(user.target, "__name__", ""))
     shown = user.meta.get("val")
     pieces = shown if isinstance(shown, (list, tuple)) else [shown]
     size: int = node.meta["val"].numel()
-    return name in VIEWS and all(one.numel() <= size for one in pieces)
+    return operator_name(user) in VIEWS and all(one.numel() <= size for one in pieces)
 
 
 def _region(tensor: Any) -> _Region | None:

@@ -7,7 +7,7 @@ pass uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +44,15 @@ def same(one: object, other: object) -> bool:
     return tree == other_tree and all(map(_same_leaf, leaves, other_leaves))
 
 
+def tensors_in(values: object) -> Iterator[Tensor]:
+    """The tensors in ``values``, which may be nested."""
+    return (leaf for leaf in _pytree.tree_leaves(values) if isinstance(leaf, Tensor))
+
+
 def versions_of(values: object) -> tuple[int, ...]:
     """How often each of the tensors in ``values`` was changed in place."""
-    leaves = _pytree.tree_leaves(values)
     with torch._C.DisableTorchFunction():  # a recorder would take this for a use
-        return tuple(leaf._version for leaf in leaves if isinstance(leaf, Tensor))
+        return tuple(tensor._version for tensor in tensors_in(values))
 
 
 def _same_leaf(one: object, other: object) -> bool:

@@ -9,7 +9,7 @@ processor time, which stands still while others have the processor.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,14 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-from torch.utils import _pytree
 
-from byteprophet.errors import one_line
+from byteprophet.errors import first_line
 from byteprophet.job.region_costs import ModeCost
 from byteprophet.job.strategy import BF16, COMPILED, RECOMPUTED, Region
 from byteprophet.torch.regions.autocast import with_autocast
 from byteprophet.torch.regions.buffers import ChangedBuffers
-from byteprophet.torch.regions.calls import ModuleCall
+from byteprophet.torch.regions.calls import ModuleCall, tensors_in
 from byteprophet.torch.regions.fused import Forward, region_function
 from byteprophet.torch.regions.twice import as_leaves, as_results, cannot_run_alone, copied
 
@@ -54,7 +53,7 @@ def measure_region(
         try:
             running.append(_begun(mode, calls))
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-            refused[mode] = one_line(str(error).strip().partition("\n")[0])
+            refused[mode] = first_line(error)
         except Exception as error:  # noqa: BLE001 - whatever the script's modules raise
             refused[mode] = cannot_run_alone(error)
     spent_ns = 0
@@ -127,13 +126,13 @@ class _Running:
 
     def run(self) -> int:
         """One forward and backward pass; returns what they took in all."""
-        for tensor in (*self._parameters, *_tensors(self._given)):
+        for tensor in (*self._parameters, *tensors_in(self._given)):
             tensor.grad = None
         inputs, named = as_results(self._given)
         began_ns = self._clock()
         output = self._run(*inputs, **named)
         forward_ns = self._clock() - began_ns
-        outputs = [tensor for tensor in _tensors(output) if tensor.requires_grad]
+        outputs = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         gradients = [torch.ones_like(tensor) for tensor in outputs]
         self._began_ns = self._clock()
         if outputs:
@@ -171,7 +170,3 @@ def _begun(mode: str, calls: Sequence[ModuleCall]) -> _Running:
 
 def _low(times_ns: Sequence[int]) -> int:
     return int(np.quantile(times_ns, _QUANTILE))
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor))

@@ -27,7 +27,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
-from byteprophet.errors import one_line, warn
+from byteprophet.errors import first_line, warn
 from byteprophet.job.strategy import Region
 from byteprophet.torch.regions.buffers import ChangedBuffers
 from byteprophet.torch.regions.calls import same
@@ -141,7 +141,7 @@ class RegionForward:
                 raise
             self._compiled = False
             self._run = region_function(self._forwards, Region(self._names), self._buffers)
-            reason = one_line(str(error).strip().partition("\n")[0])
+            reason = first_line(error)
             warn(f"the region of {', '.join(self._names)} is not compiled: {reason}")
             return self._run(*inputs, **named)
 

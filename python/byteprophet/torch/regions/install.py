@@ -21,12 +21,11 @@ from byteprophet.job import Model
 from byteprophet.job.other_model import other_model, other_size
 from byteprophet.job.strategy import Region, Strategy
 from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.tensor_names import is_buffer_text
 from byteprophet.torch.regions.autocast import with_autocast
 from byteprophet.torch.regions.fused import RegionForward, Replaced
 from byteprophet.torch.tensors import module_calls
 
-_TOGETHER = " and "
-"""In the name of a parameter that stands for several."""
 _installed: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
@@ -69,7 +68,7 @@ def _check_parameters(model: nn.Module, expected: Model, path: str) -> None:
     the total size of these can be compared.
     """
     sizes_bytes = {name: each.nbytes for name, each in model.named_parameters()}
-    alone = {each.name for each in expected.parameters if _TOGETHER not in each.name}
+    alone = {each.name for each in expected.parameters if not is_buffer_text(each.name)}
     shared_bytes = sum(size for name, size in sizes_bytes.items() if name not in alone)
     for parameter in expected.parameters:
         if parameter.name not in alone:

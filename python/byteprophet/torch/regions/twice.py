@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from byteprophet.errors import one_line
+from byteprophet.errors import first_line
 from byteprophet.job.strategy import Region
 from byteprophet.torch.regions.buffers import ChangedBuffers
-from byteprophet.torch.regions.calls import ModuleCall, versions_of
+from byteprophet.torch.regions.calls import ModuleCall, tensors_in, versions_of
 from byteprophet.torch.regions.fused import Forward, region_function
 from byteprophet.torch.tensors.module_calls import hooked_part
 
@@ -49,8 +49,7 @@ def why_not_recomputed(calls: Sequence[ModuleCall]) -> str:
 
 def cannot_run_alone(error: Exception) -> str:
     """The reason for which a mode is refused that ended with ``error``."""
-    said = one_line(str(error).strip().partition("\n")[0])
-    return f"it cannot run alone: {type(error).__name__}: {said}"
+    return f"it cannot run alone: {type(error).__name__}: {first_line(error)}"
 
 
 def copied(modules: Sequence[nn.Module]) -> list[nn.Module]:
@@ -59,7 +58,7 @@ def copied(modules: Sequence[nn.Module]) -> list[nn.Module]:
         leaf
         for module in modules
         for part in module.modules()
-        for leaf in _tensors(list(vars(part).values()))
+        for leaf in tensors_in(list(vars(part).values()))
         if not leaf.is_leaf
     )
     memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in kept}
@@ -120,11 +119,11 @@ def _train(module: nn.Module, run: Forward, call: ModuleCall) -> list[Tensor]:
     module.zero_grad()
     leaves = as_leaves((call.inputs, call.named_inputs))
     inputs, named = as_results(leaves)
-    outputs = list(_tensors(run(*inputs, **named)))
+    outputs = list(tensors_in(run(*inputs, **named)))
     differentiable = [each for each in outputs if each.requires_grad]
     if differentiable:
         torch.autograd.backward(differentiable, [torch.randn_like(each) for each in differentiable])
-    sources = (*module.parameters(), *_tensors(leaves))
+    sources = (*module.parameters(), *tensors_in(leaves))
     gradients = [each.grad for each in sources if each.grad is not None]
     return [each.detach() for each in (*outputs, *module.buffers(), *gradients)]
 
@@ -191,7 +190,3 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self._value)
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor))

@@ -24,6 +24,7 @@ from byteprophet.job.other_model import other_model, other_size, refuse_second
 from byteprophet.job.strategy import Keys
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY_MODEL
+from byteprophet.tensor_names import is_buffer_text
 from byteprophet.torch.sync import agreement, compressed
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.sync.partitions import keep_size
@@ -156,7 +157,7 @@ def _difference(known: Used, named: Sequence[tuple[str, Tensor]]) -> str:
     gradients is one parameter of ``known``, so only the total size of these can be compared.
     """
     expected = {each.name: each.size_bytes for each in known.model.parameters}
-    buffers_bytes = sum(size for name, size in expected.items() if " and " in name)
+    buffers_bytes = sum(size for name, size in expected.items() if is_buffer_text(name))
     sizes_bytes = {name: p.nbytes for name, p in named if p.requires_grad and p.numel()}
     for name, size_bytes in sizes_bytes.items():
         if name not in expected:
