@@ -6,9 +6,9 @@
 Small GPT and Llama models train over gloo on 1 to 4 ranks, with PyTorch's own data, tensor,
 pipeline and context parallelism, FSDP2, recomputation, and combinations (``hybrid_parallel.py``).
 Every rank has a host of its own behind a limited link. Compute is **paced**: four ranks share two
-cores here, so operators take the time that was measured for them alone, while all messages travel
-(``hybrid_device.py`` says how and why). ``--compute real`` computes instead; ranks then share
-cores, which the simulator does not know.
+cores here, so operators take the time that they took in the same job while no other rank computed,
+and all messages travel (``hybrid_operators.py`` and ``hybrid_device.py`` say how and why).
+``--compute real`` computes instead; ranks then share cores, which the simulator does not know.
 
 Nothing that is predicted is fitted on it. Operators come from ``byteprophet costs collect``, and
 collectives from ones that ran alone, as jobs issue them (``hybrid_links.py``). A few constants are
@@ -35,7 +35,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,14 @@ from hybrid_compute import PARTS, paced_ns, simulated_ns
 from hybrid_links import Measured, times_of
 from hybrid_local import local_calls, works_for
 from hybrid_operators import Table as OperatorTable
-from hybrid_operators import from_rows, measure, read_operators, write_operators
+from hybrid_operators import (
+    fastest,
+    from_rows,
+    keep_memory,
+    read_operators,
+    table_of,
+    write_operators,
+)
 from hybrid_predict import (
     Counted,
     Ran,
@@ -72,13 +79,16 @@ from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import lines_text, table_console
 from byteprophet.simulate.clusters.description import Cluster
-from byteprophet.simulate.costs.collect import PASSES, collect, fastest
+from byteprophet.simulate.costs.collect import PASSES, collect
+from byteprophet.simulate.costs.collect import fastest as fastest_costs
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 from byteprophet.whole_files import make_directory, write_whole
 
 _WORKER = Path(__file__).parent / "hybrid_worker.py"
 _LONGEST_S = 900.0
 _COLLECTING_S = 60.0
+_OPERATOR_ITERATIONS = 2
+"""In which operators are measured, in each pass."""
 _QUARTILES = (0.25, 0.75)
 
 
@@ -127,11 +137,11 @@ class _Jobs:
         self.rate_bps = rate_bps // slowed
         self._say = progress_of("hybrid")
 
-    def counted(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
+    def counted(self, case: Case, chosen: Sequence[Case]) -> list[Any]:
         """What each rank saw of an iteration of a case, which computed."""
         return self._of("counted", case, chosen, lambda cases: Config(_plain(cases)))
 
-    def timed(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
+    def timed(self, case: Case, chosen: Sequence[Case]) -> list[Any]:
         """The iterations of a case behind limited links, on each rank."""
 
         def config(cases: list[Case]) -> Config:
@@ -149,7 +159,7 @@ class _Jobs:
     def _kind(self) -> str:
         return f"{'paced' if self._paced else 'real'}-{format_rate(self.rate_bps)}"
 
-    def links(self, chosen: Iterable[Case]) -> list[list[Measured]]:
+    def links(self, chosen: Sequence[Case]) -> list[list[Measured]]:
         """The collectives that ran alone, with a row per rank in each.
 
         They are of jobs of as many ranks as the chosen ones have, and of two.
@@ -166,63 +176,78 @@ class _Jobs:
             found += [list(same) for same in zip(*by_rank, strict=True)]
         return found
 
-    def costs(self, chosen: Iterable[Case]) -> CostTable:
+    def costs(self, chosen: Sequence[Case]) -> CostTable:
         """The costs of one core, as slow as in the jobs."""
         path = self._out / "costs.json"
         if not path.exists() and self._paced:
             self.operators(chosen)  # measures both, if any operator is missing
         if not path.exists():
-            import torch
-
-            torch.set_num_threads(1)
-            write_table(path, collect("cpu", _COLLECTING_S, self._say))
+            write_table(path, self._collected(PASSES))
         return slowed(read_table(path), self.slowed)
 
-    def cluster(self, chosen: Iterable[Case]) -> Cluster:
+    def _collected(self, passes: int) -> CostTable:
+        import torch
+
+        torch.set_num_threads(1)
+        keep_memory()
+        return collect("cpu", _COLLECTING_S * passes / PASSES, self._say, passes=passes)
+
+    def cluster(self, chosen: Sequence[Case]) -> Cluster:
         """The cluster, from operators and collectives that ran alone."""
         return cluster_of(self.costs(chosen), times_of(self.links(chosen)), self.rate_bps)
 
-    def paced_operators(self, chosen: Iterable[Case]) -> OperatorTable:
+    def paced_operators(self, chosen: Sequence[Case]) -> OperatorTable:
         """The times of all operators that ranks call, as slow as in the jobs."""
         known = read_operators(self.operators(chosen))
         return {
             one: paced._replace(time_ns=self.slowed * paced.time_ns) for one, paced in known.items()
         }
 
-    def operators(self, chosen: Iterable[Case]) -> Path:
+    def operators(self, chosen: Sequence[Case]) -> Path:
         """The times of all operators that ranks call.
 
         Costs are measured in the same passes if they are missing. The machine's speed may change by
         a fifth from one minute to the next.
         """
-        path, known = self._out / "operators.json", self._out / "operators-of.json"
-        costs = self._out / "costs.json"
-        rows = [
-            row
-            for case in chosen
-            for rank in self.counted(case, chosen)
-            for row in rank["operations"]
-        ]
-        called_by = from_rows(rows)
-        names = {" ".join(map(str, filter(None, one))): one for one in called_by}
+        path, costs = self._out / "operators.json", self._out / "costs.json"
+        known = self._out / "operators-of.json"
         before = set(read_json(known)) if path.exists() and known.exists() else set()
-        missing = {one: called_by[one] for name, one in names.items() if name not in before}
-        if missing:
-            table = read_operators(path) if before else {}
-            collected: list[CostTable] = []
+        wanted = {case: self._called(case, chosen) - before for case in chosen}
+        if not any(wanted.values()):
+            return path
+        groups: dict[tuple[int, str], list[Case]] = {}
+        for case in _covering(wanted):
+            groups.setdefault((case.ranks, case.runtime), []).append(case)
 
-            def collect_too() -> None:
-                collected.append(collect("cpu", _COLLECTING_S / PASSES, self._say, passes=1))
+        def config(cases: list[Case]) -> Config:
+            turn = str((self._out / "turn").absolute())
+            return Config(_plain(cases), iterations=_OPERATOR_ITERATIONS, turn=turn)
 
-            if costs.exists():
-                write_operators(path, table | measure(missing, self._say))
-            else:
-                write_operators(path, table | measure(missing, self._say, collect_too))
-                write_table(costs, fastest(collected))
-            write_whole(known, json.dumps(sorted(before | names.keys())) + "\n")
+        tables: list[OperatorTable] = []
+        collected: list[CostTable] = []
+        for number in range(1, PASSES + 1):
+            if not costs.exists():
+                collected.append(self._collected(passes=1))
+            rows: list[Any] = []
+            for (ranks, runtime), cases in groups.items():
+                self._say(f"operators, pass {number} of {PASSES}: {len(cases)} jobs, {ranks} ranks")
+                label = f"operators-{ranks}{runtime and f'-{runtime}'}"
+                seen = self._run(config(cases), ranks, label)
+                rows += [rank[case.name]["operations"] for case in cases for rank in seen]
+            tables.append(table_of(rows))
+        table = read_operators(path) if before else {}
+        write_operators(path, fastest(tables) | table)
+        if collected:
+            write_table(costs, fastest_costs(collected))
+        write_whole(known, json.dumps(sorted(before.union(*wanted.values()))) + "\n")
         return path
 
-    def _of(self, kind: str, case: Case, chosen: Iterable[Case], config: Any) -> list[Any]:
+    def _called(self, case: Case, chosen: Sequence[Case]) -> set[str]:
+        """The operators that ranks call, as texts."""
+        ranks = self.counted(case, chosen)
+        return {str(one) for rank in ranks for one in from_rows(rank["operations"])}
+
+    def _of(self, kind: str, case: Case, chosen: Sequence[Case], config: Any) -> list[Any]:
         """What ranks saw of ``case``.
 
         If it is missing, it runs with all others that are and that have as many ranks and the same
@@ -274,6 +299,16 @@ class _Jobs:
         run_job(spec, echo).check()
         paths = [directory / f"hybrid-{rank}.json" for rank in range(ranks)]
         return [read_json(path) for path in paths]
+
+
+def _covering(wanted: dict[Case, set[str]]) -> list[Case]:
+    """A few jobs that have everything that is wanted of any."""
+    found: list[Case] = []
+    missing = set().union(*wanted.values())
+    while missing:
+        found.append(max(wanted, key=lambda case: len(wanted[case] & missing)))
+        missing -= wanted[found[-1]]
+    return found
 
 
 def _plain(cases: Sequence[Case]) -> list[list[str]]:

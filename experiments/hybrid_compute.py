@@ -1,7 +1,7 @@
 """What operators take in one iteration of a job of ``hybrid.py``: paced, and as the simulator says.
 
-The paced time is the sum of the times that were measured for each operator that a rank calls,
-alone. It does not depend on links, nor on what else runs. So it tells errors of the simulator's
+The paced time is the sum of the times that were measured for each operator that a rank calls. It
+does not depend on links, nor on what else runs. So it tells errors of the simulator's
 costs of operators from those of everything else.
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from hybrid_operators import Table, counts_from
+from hybrid_operators import Table, numbers_from
 
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program
@@ -29,7 +29,7 @@ _COPIES = ("cat", "clone", "copy_", "contiguous", "add_")
 def paced_ns(rows: Iterable[Any], table: Table) -> Counter[str]:
     """The time of an iteration's operators by part; ``rows``: of ``hybrid_operators.as_rows``."""
     found: Counter[str] = Counter()
-    for operation, count in counts_from(rows).items():
+    for operation, count in numbers_from(rows).items():
         if operation in table:
             found[_part(operation.name)] += count * table[operation].time_ns
     return found
@@ -41,7 +41,7 @@ def _part(name: str) -> str:
         return "products"
     if "scaled_dot_product" in packet:
         return "attention"
-    if packet.startswith("_foreach"):
+    if packet.startswith(("_foreach", "_fused")):
         return "optimizer"
     return "copies" if space == "fsdp" or packet in _COPIES else "other"
 

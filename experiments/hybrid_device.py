@@ -1,9 +1,9 @@
 """The paced device of a rank of ``hybrid.py``, and the dispatch mode that drives it.
 
 Four ranks share two cores here, so real compute of one would slow down that of the others. A rank
-therefore has a device that computes nothing: an operator takes the time that was measured for it
-alone on one core (``hybrid_operators.py``), and leaves its outputs as they are. The code around it
-is PyTorch's own, and all messages travel for real.
+therefore has a device that computes nothing: an operator takes the time that it took in this job
+while no other rank computed (``hybrid_operators.py``), and leaves its outputs as they are. The code
+around it is PyTorch's own, and all messages travel for real.
 
 The device is asynchronous, as a GPU is: an operator begins when it has been launched and the device
 is free. So the host's own work is hidden, unless the device waits for it. A collective or message
@@ -19,8 +19,10 @@ that calls it. There are no locks.
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -176,6 +178,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operations: the operators that were called, and their outputs; noted while there is no
             device.
         counts: how often each of them was called.
+        times_ns: the processor time of each of these calls.
         unknown: collectives that are not known.
     """
 
@@ -184,6 +187,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         axes: Mapping[str, str],
         device: Device | None = None,
         paced: Mapping[Operation, Paced] | None = None,
+        turn: AbstractContextManager[object] | None = None,
     ) -> None:
         """Watch a thread.
 
@@ -191,14 +195,17 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             axes: the axes of the mesh by the names of their process groups.
             device: paces operators; None: they compute.
             paced: the operators that it paces.
+            turn: is held while an operator computes.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._axes = axes
         self._device = device
         self._paced = paced or {}
+        self._turn = turn or nullcontext()
         self.calls: Counter[tuple[str, str, int]] = Counter()
         self.operations: dict[Operation, Described] = {}
         self.counts: Counter[Operation] = Counter()
+        self.times_ns: defaultdict[Operation, list[int]] = defaultdict(list)
         self.unknown: Counter[str] = Counter()
 
     def __torch_dispatch__(
@@ -219,7 +226,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except NotDescribed:
             return func(*args, **kwargs)
         if self._device is None:
-            made = func(*args, **kwargs)
+            with self._turn:
+                began_ns = time.thread_time_ns()
+                made = func(*args, **kwargs)
+                self.times_ns[operation].append(time.thread_time_ns() - began_ns)
             self._note(operation, made)
             return made
         paced = self._paced.get(operation)

@@ -59,8 +59,9 @@ class Attention(nn.Module):
 
     def forward(self, normed: Tensor) -> Tensor:
         """The attended values, (batch, sequence, hidden)."""
-        heads = self.qkv(normed).unflatten(-1, (-1, 3, self._width)).permute(3, 0, 2, 1, 4)
-        query, key, value = heads.unbind(0)
+        # Gradients are put together as they lie in memory, so that they are copied once.
+        heads = self.qkv(normed).unflatten(-1, (-1, 3 * self._width)).split(self._width, -1)
+        query, key, value = (each.transpose(1, 2) for each in heads)
         if self._rotary:
             query, key = self._turned(query), self._turned(key)
         mask = None

@@ -1,111 +1,90 @@
-"""Measures operators that ranks of ``hybrid.py`` called, alone in one process on one core.
+"""The times of operators in jobs of ``hybrid.py``, which pace them later.
 
-A table is a JSON file: for each call, its time in nanoseconds and its outputs. Arguments are made
-by their shapes, strides and types; indices are zeros. Calls with different tensors take turns, as
-in ``byteprophet costs collect``.
+An operator is measured in its job: in iterations that compute, where one rank computes at a time.
+So its tensors are in caches as far as the operators before have left them there, and nothing else
+takes time from it. A table is a JSON file: for each operator, its time in nanoseconds and its
+outputs.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from hybrid_device import Described, Operation, Paced, is_paceable
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
-from byteprophet.simulate.costs.collect import PASSES
-from byteprophet.simulate.costs.taking_turns import copies, in_turn
 from byteprophet.whole_files import write_whole
 
 _LEAST_NS = 10_000
 """Faster operators run for real."""
-_SECONDS = 0.01
-"""For one operator in a pass; it runs three times at least."""
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+"""Of ``mallopt`` in glibc's ``malloc.h``."""
 
 Table = dict[Operation, Paced]
 
 
-def measure(
-    called: Mapping[Operation, Described],
-    say: Callable[[str], None],
-    before_pass: Callable[[], object] = lambda: None,
-) -> Table:
-    """The times of the operators that ranks called, of those that can be paced.
+class Turn:
+    """Held by one process of those that name the same file; the others wait."""
 
-    They are measured in several passes over all of them, since the machine's speed changes within
-    seconds. A time is the least of all passes, as in ``byteprophet costs collect``.
+    def __init__(self, path: Path) -> None:
+        """Open the file, which is made if it is missing."""
+        self._file = path.open("a")
+
+    def __enter__(self) -> None:
+        """Wait for it."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        """Give it to another one."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def keep_memory() -> None:
+    """Keep the memory of freed tensors in this process, as PyTorch does on a GPU.
+
+    Otherwise glibc gives large tensors back to the kernel, which clears new ones page by page. That
+    doubles the time of operators that memory limits.
+    """
+    libc = ctypes.CDLL(None)
+    for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 1 << 26)):
+        libc.mallopt(option, value)
+
+
+def table_of(ranks: Sequence[Iterable[Any]]) -> Table:
+    """The operators that can be paced.
 
     Args:
-        called: the operators and their outputs.
-        say: is told how far it is.
-        before_pass: measures what is compared with them, in the same periods of the machine.
+        ranks: what ``as_rows`` made of each rank's operators and their times, in nanoseconds. Of
+            ranks that called the same, the median counts.
     """
-    torch.set_num_threads(1)
-    times_ns: dict[Operation, int] = {}
-    wanted = [(one, outputs) for one, outputs in called.items() if is_paceable(one, outputs)]
-    with torch.no_grad():
-        for number in range(1, PASSES + 1):
-            before_pass()
-            for operation, _ in wanted:
-                time_ns = _median_ns(operation)
-                times_ns[operation] = min(time_ns, times_ns.get(operation, time_ns))
-            say(f"{len(wanted)} operators, pass {number} of {PASSES}")
-    return {
-        operation: Paced(times_ns[operation], outputs)
-        for operation, outputs in wanted
-        if times_ns[operation] >= _LEAST_NS
+    outputs: dict[Operation, Described] = {}
+    times_ns: defaultdict[Operation, list[int]] = defaultdict(list)
+    for rows in ranks:
+        outputs |= from_rows(rows)
+        for operation, time_ns in numbers_from(rows).items():
+            times_ns[operation].append(time_ns)
+    found = {
+        operation: Paced(round(statistics.median(times_ns[operation])), made)
+        for operation, made in outputs.items()
+        if is_paceable(operation, made)
     }
+    return {operation: paced for operation, paced in found.items() if paced.time_ns >= _LEAST_NS}
 
 
-def _median_ns(operation: Operation) -> int:
-    """What counts is the processor time of the only thread that computes."""
-    space, packet, overload = operation.name.split(".")
-    function = getattr(getattr(getattr(torch.ops, space), packet), overload)
-
-    def call() -> partial[Any]:
-        args = [_value(each) for each in operation.args[1:]]
-        kwargs = {name: _value(each) for name, each in operation.kwargs}
-        return partial(function, *args, **kwargs)
-
-    first = call()
-    size_bytes = max(_bytes(first.args), _bytes(first()))
-    run = in_turn([first, *(call() for _ in range(copies("cpu", size_bytes)))])
-    times: list[int] = []
-    until = time.monotonic() + _SECONDS
-    while len(times) < 3 or time.monotonic() < until:
-        began_ns = time.thread_time_ns()
-        run()
-        times.append(time.thread_time_ns() - began_ns)
-    return sorted(times)[len(times) // 2]
-
-
-def _bytes(value: Any) -> int:
-    """The memory of the tensors in an argument or an output."""
-    if isinstance(value, torch.Tensor):
-        return value.untyped_storage().nbytes()
-    return sum(map(_bytes, value)) if isinstance(value, (list, tuple)) else 0
-
-
-def _value(what: Described) -> Any:
-    kind, *rest = what
-    if kind == "tensor":
-        shape, strides, name = rest
-        dtype = getattr(torch, name)
-        last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        flat = torch.rand(last + 1) + 0.1 if dtype.is_floating_point else torch.zeros(last + 1)
-        flat = torch.ones(last + 1) if dtype is torch.bool else flat
-        return flat.to(dtype).as_strided(shape, strides)
-    if kind == "list":
-        return [_value(each) for each in rest]
-    if kind == "torch":
-        return getattr(torch, rest[0])
-    return torch.device(rest[0]) if kind == "device" else rest[0]
+def fastest(tables: Sequence[Table]) -> Table:
+    """The least of each time, as in ``byteprophet costs collect``: the machine's speed changes."""
+    found: Table = {}
+    for operation, paced in (item for table in tables for item in table.items()):
+        found[operation] = min(paced, found.get(operation, paced))
+    return found
 
 
 def write_operators(path: Path, table: Mapping[Operation, Paced]) -> None:
@@ -124,13 +103,13 @@ def read_operators(path: Path) -> Table:
     return {Operation(*_frozen(row[:3])): Paced(row[3], _frozen(row[4])) for row in rows}
 
 
-def as_rows(called: Mapping[Operation, Described], counts: Mapping[Operation, int]) -> list[Any]:
-    """Operators, their outputs, and how often each was called, as plain data."""
-    return [[*operation, outputs, counts[operation]] for operation, outputs in called.items()]
+def as_rows(called: Mapping[Operation, Described], numbers: Mapping[Operation, int]) -> list[Any]:
+    """Operators, their outputs, and a number of each, as plain data."""
+    return [[*operation, outputs, numbers[operation]] for operation, outputs in called.items()]
 
 
-def counts_from(rows: Iterable[Any]) -> dict[Operation, int]:
-    """How often each operator was called, from what ``as_rows`` made plain."""
+def numbers_from(rows: Iterable[Any]) -> dict[Operation, int]:
+    """The number of each operator, from what ``as_rows`` made plain."""
     return {Operation(*_frozen(row[:3])): row[4] for row in rows}
 
 

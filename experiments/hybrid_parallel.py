@@ -117,7 +117,7 @@ class Job:
         self._summed: list[nn.Parameter] = []
         self.modules: list[nn.Module] = [self._parallel(stage) for stage in self.stages]
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            self._parameters(), lr=1e-3, foreach=True
+            self._parameters(), lr=1e-3, fused=True
         )
         if case.runtime:
             self._exchange(case.runtime, finish)

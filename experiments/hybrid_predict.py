@@ -146,7 +146,11 @@ def _described(table: CostTable, rate_bps: int) -> Cluster:
     )
     cluster = with_costs(
         Cluster("namespaces on this machine", gpu, node, network),
-        replace(table, memory_bytes_per_s=memory),
+        replace(
+            table,
+            memory_bytes_per_s=memory,
+            update_bytes_per_s=table.update_bytes_per_s / _HALVED,
+        ),
     )
     exact = dict.fromkeys(("node.step_ns", "node.efficiency"), 0.0)
     sources = {

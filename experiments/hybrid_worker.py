@@ -10,6 +10,7 @@ import contextlib
 import gc
 import json
 import os
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -23,7 +24,7 @@ import torch.distributed as dist
 from hybrid_cases import Case
 from hybrid_device import Device, Watch
 from hybrid_links import measure_links, shorten_burst
-from hybrid_operators import Table, as_rows, read_operators
+from hybrid_operators import Table, Turn, as_rows, keep_memory, read_operators
 from hybrid_parallel import Job, Ranks, ranks_of
 
 from byteprophet.errors import JobFailed, UserError, one_line
@@ -38,6 +39,8 @@ _NICE = -10
 _GLOO_THREADS = ("gloo_tcp", "pt_gloo")
 _WARMUP, _TIMED_WARMUP = 2, 1
 """DistributedDataParallel makes other buckets as the second iteration begins."""
+_MEMORY_WARMUP = 3
+"""Later iterations get no new memory from the kernel (``keep_memory``)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Config:
     Attributes:
         cases: models and strategies.
         iterations: how many are measured; 0: one is counted, and nothing is paced.
+        turn: a file that a rank locks while an operator computes; then operators are measured.
         operators: the table of operators' times; empty: operators compute.
         links: whether collectives are measured first.
         rate_bps: the limit of the rank's link; 0: none.
@@ -56,6 +60,7 @@ class Config:
 
     cases: list[list[str]]
     iterations: int = 0
+    turn: str = ""
     operators: str = ""
     links: bool = False
     rate_bps: int = 0
@@ -70,7 +75,7 @@ class Seen:
     Attributes:
         calls: kind, axes, bytes and number of collectives of an iteration.
         unknown: collectives that are not known.
-        operations: the operators that ran, with their outputs.
+        operations: the operators that ran, with their outputs, and how often, or their times (ns).
         iterations: begin and end of each measured one, in ns of the monotonic clock.
         busy_ns: how long the operators of each were, if they are paced.
         losses: the sum of the losses of micro-batches.
@@ -107,6 +112,8 @@ class _Rank:
         try:
             if not self._config.iterations:
                 return self._counted(job)
+            if self._config.turn:
+                return self._in_turn(job)
             return self._continuous(job, device) if case.runtime else self._timed(job, device)
         finally:
             job.close()
@@ -126,6 +133,17 @@ class _Rank:
             seen.unknown = sorted(watch.unknown)
             seen.operations = as_rows(watch.operations, watch.counts)
         return seen
+
+    def _in_turn(self, job: Job) -> Seen:
+        """The median time of each operator, while no other rank computes."""
+        for _ in range(_MEMORY_WARMUP):
+            job.iteration()
+        watch = Watch(self._axes, turn=Turn(Path(self._config.turn)))
+        with watch:
+            for _ in range(self._config.iterations):
+                job.iteration()
+        times_ns = {each: round(statistics.median(times)) for each, times in watch.times_ns.items()}
+        return Seen(operations=as_rows(watch.operations, times_ns))
 
     def _timed(self, job: Job, device: Device | None) -> Seen:
         """Iterations, each after all ranks have met."""
@@ -190,6 +208,7 @@ def main(arguments: list[str]) -> int:
     """Run the cases that the configuration names, and return the exit status."""
     config = Config(**read_json(Path(arguments[0])))
     torch.set_num_threads(1)
+    keep_memory()
     if config.rate_bps:
         _hurry()
     dist.init_process_group("gloo", timeout=timedelta(seconds=_TIMEOUT_S))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,15 @@ from hybrid_cases import CHECKED, ELEMENT_BYTES, REPORTED, TUNED, Case
 from hybrid_device import Device, Operation, Paced, Watch, is_paceable
 from hybrid_links import Alone, Measured, times_of
 from hybrid_local import local_calls, works_for
-from hybrid_operators import as_rows, counts_from, measure, read_operators, write_operators
+from hybrid_operators import (
+    Turn,
+    as_rows,
+    fastest,
+    numbers_from,
+    read_operators,
+    table_of,
+    write_operators,
+)
 from hybrid_predict import called, cluster_of, inferred, predicted_ns, slowed
 from hybrid_worker import Config
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
@@ -165,11 +175,45 @@ def test_operators_are_measured_and_kept(tmp_path: Path) -> None:
     counter = Operation.of(torch.ops.aten.add_.Tensor, (torch.zeros(1), torch.zeros(1)), {})
     outputs = ("tensor", (256, 256), (256, 1), "float32")
     assert not is_paceable(counter, ("tensor", (1,), (1,), "float32"))
-    table = measure({one: outputs, counter: ("tensor", (1,), (1,), "float32")}, lambda _: None)
-    assert set(table) == {one}
-    assert table[one].time_ns > 0
+    called = {one: outputs, counter: ("tensor", (1,), (1,), "float32")}
+    ranks = [as_rows(called, dict.fromkeys(called, time_ns)) for time_ns in (10**6, 3 * 10**6, 10)]
+    table = table_of(json.loads(json.dumps(ranks)))
+    assert table == {one: Paced(10**6, outputs)}
+    assert table_of(ranks[2:]) == {}  # is too short to be paced
+    slower = {one: Paced(2 * 10**6, outputs)}
+    assert fastest([slower, table]) == fastest([table, slower]) == table
     write_operators(tmp_path / "operators.json", table)
     assert read_operators(tmp_path / "operators.json") == table
+
+
+def test_operators_take_turns(tmp_path: Path) -> None:
+    """Two ranks, each of which opens the file, as processes do."""
+    inside: list[int] = []
+
+    class _Seen(Turn):
+        def __enter__(self) -> None:
+            super().__enter__()
+            inside.append(1)
+            time.sleep(1e-4)  # lets the other rank run
+            assert len(inside) == 1
+
+        def __exit__(self, *what: object) -> None:
+            inside.pop()
+            super().__exit__(*what)
+
+    def rank() -> Watch:
+        given = torch.zeros(64, 64)
+        with Watch({}, turn=_Seen(tmp_path / "turn")) as watch:
+            for _ in range(100):
+                given @ given
+        return watch
+
+    with ThreadPoolExecutor(2) as threads:
+        watches = [each.result() for each in [threads.submit(rank) for _ in range(2)]]
+    for watch in watches:
+        ((times_ns),) = watch.times_ns.values()
+        assert len(times_ns) == 100
+        assert min(times_ns) > 0
 
 
 @pytest.fixture
@@ -234,7 +278,7 @@ def test_operators_are_counted(tmp_path: Path) -> None:
         for _ in range(3):
             torch.zeros(64, 64) @ torch.zeros(64, 64)
     rows = json.loads(json.dumps(as_rows(watch.operations, watch.counts)))
-    assert counts_from(rows) == watch.counts
+    assert numbers_from(rows) == watch.counts
     assert list(watch.counts.values()) == [3]
 
 

@@ -200,13 +200,13 @@ class _Collector:
         found: dict[str, Any] = {
             "attention": tuple(measured_attention(*about)),
             "transposed": tuple(measured_transposed(*about)),
+            "update_bytes_per_s": update_bytes_per_s(self._torch, self._device, self._median_ns),
         }
         if self._device == "cpu":
             return found
         return found | {
             "convolutions": tuple(measured_convolutions(*about)),
             "unaligned": tuple(measured_unaligned(*about)),
-            "update_bytes_per_s": update_bytes_per_s(self._torch, self._device, self._median_ns),
         }
 
     def _shapes(self) -> Iterator[tuple[int, int, int]]:

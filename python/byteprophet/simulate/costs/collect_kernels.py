@@ -50,7 +50,8 @@ _UNALIGNED = {
 """Rows, columns and inner size: 2, 4 and 8 bytes."""
 _SIZES = {"cpu": (128, 512, 2048), "cuda": (512, 2048, 8192)}
 """Of products with a transposed matrix. How much slower one makes them changes little by size."""
-_PARAMETERS, _PARTS = {"cpu": 1 << 18, "cuda": 1 << 26}, 16
+_PARAMETERS, _PARTS = {"cpu": 1 << 22, "cuda": 1 << 26}, 16
+"""Their state is in no cache."""
 ADAM_BYTES = 28
 """Bytes per fp32 parameter that a step reads and writes: parameter, gradient, both moments."""
 _BLOCKS, _WIDTH, _TRIES = 32, 64, 5
