@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
-from byteprophet.job.strategy_file import Used, check_servers
+from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
 from byteprophet.schedulers import DEFAULT, PLANNED
@@ -16,6 +17,23 @@ SERVERS = 1
 """How many servers a job has if nothing says how many."""
 
 _ABLE = (BYTEPS, DDP, *OURS, MIXED)
+
+
+def given_file(environment: Mapping[str, str], directory: Path) -> Path | None:
+    """The strategy file that a job's ``environment`` names, whose workers start in ``directory``.
+
+    None: it names none.
+    """
+    name = environment.get(STRATEGY) or environment.get(STRATEGY_MODEL)
+    return directory / name if name else None
+
+
+def digest_now(path: Path | None) -> str | None:
+    """The digest of the strategy in ``path``; None if there is none that can be read here."""
+    try:
+        return None if path is None else read_strategy_file(path).digest
+    except UserError:
+        return None
 
 
 def servers_under(path: Path, used: Used, given: int | None) -> int:
