@@ -11,6 +11,7 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
+from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
@@ -138,6 +139,10 @@ class _Jobs:
 
     def why_not(self, each: Pass) -> str | None:
         """Why a pass cannot take part; None if it can."""
+        with blaming(each):
+            return self._why_not(each)
+
+    def _why_not(self, each: Pass) -> str | None:
         if isinstance(each, OnlyWithLimit) and self._budget_bytes is None:
             return "it only pays with --memory-budget"
         if isinstance(each, ChangesGradients):
@@ -157,7 +162,8 @@ class _Jobs:
     def tell(self, each: NeedsRegionCosts, costs: RegionCosts) -> None:
         """Tell a pass, or a limit, what regions cost."""
         for known in self._known:
-            each.learn(known.job, costs, known)
+            with blaming(each):
+                each.learn(known.job, costs, known)
 
     def measured(
         self, modes: Sequence[str], directory: Path, say: Callable[[str], None]

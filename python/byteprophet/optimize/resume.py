@@ -19,6 +19,7 @@ from byteprophet.input_files import read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
+from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
@@ -156,9 +157,10 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         learned = [each for each in passes if isinstance(each, Computing)]
         if used_words - {word for each in learned for word in each.words}:
             return None  # this search has no leave for it
-        changed = learned[0].changed(
-            job, replace(job.strategy, regions=strategy.regions, autocast=strategy.autocast)
-        )
+        with blaming(learned[0]):
+            changed = learned[0].changed(
+                job, replace(job.strategy, regions=strategy.regions, autocast=strategy.autocast)
+            )
         if changed is None:
             return None
         job = changed
