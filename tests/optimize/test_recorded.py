@@ -17,8 +17,16 @@ from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import write_strategy
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.rundir import prepare
-from byteprophet.optimize.recorded import check_given, digest_of_config, recorded_again, used_by
-from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
+from byteprophet.measure.run import Run
+from byteprophet.optimize.passes import load_passes
+from byteprophet.optimize.recorded import (
+    check_given,
+    digest_of_config,
+    recorded_again,
+    used_by,
+    why_unchangeable,
+)
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
 from byteprophet.workload.run_config import read_run_config
 
 _PLACE = "given.json"
@@ -83,3 +91,17 @@ def test_a_run_of_other_hosts_is_not_repeated_here(
     with pytest.raises(UserError, match="recorded with --on") as refused:
         recorded_again(record(elsewhere=True), tmp_path)
     assert "\n" not in str(refused.value)
+
+
+def test_only_distributed_optimizer_changes_models_and_keeps_gradients(
+    tmp_path: Path, record: Callable[..., Config]
+) -> None:
+    """A script that ``--sync`` takes over may have other buckets, and half gradients."""
+    job = with_runtime(random_job(3, 8), "dear", 1 << 20)
+    record(SYNC)
+    names = ["accumulation", "bf16", "bf16-gradients", "compile", "recompute", "runtime"]
+    passes = load_passes(names, names)
+    left_out = {each.name for each in passes if why_unchangeable(Run(tmp_path), job, each)}
+    assert left_out == {"accumulation", "bf16", "compile", "recompute"}
+    record()
+    assert not any(why_unchangeable(Run(tmp_path), job, each) for each in passes)

@@ -10,7 +10,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
 from byteprophet.schedulers import DEFAULT, PLANNED
 
 SERVERS = 1
@@ -55,7 +55,8 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     """``spec`` under the strategy ``used`` in the file ``path``.
 
     A strategy for a script without servers says how many it starts; any other one takes those of
-    ``spec``. Raises ``UserError`` if no job can be given such a strategy.
+    ``spec``. If our synchronisers take over the script's DistributedDataParallel (``SYNC``), they
+    are those of the strategy. Raises ``UserError`` if no job can be given such a strategy.
     """
     runtime = used.strategy.runtime
     if runtime not in _ABLE:
@@ -64,6 +65,8 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     if used.policy is not None and not used.servers and not used.strategy.is_told_to_workers:
         # Frameworks that know no strategies run it, too; our front only checks its model.
         told[STRATEGY_MODEL], told[STRATEGY] = told[STRATEGY], ""
+    if told.get(SYNC):
+        told[SYNC] = BYTEPS if used.policy is not None else runtime if runtime in OURS else ""
     if used.policy is None:
         return replace(
             spec,
@@ -92,6 +95,6 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
         settings=used.policy.settings,
         partition_bytes=used.strategy.partition_bytes,
         controller=used.policy.name in PLANNED,
-        ranks=used.servers > 0 or runtime == MIXED,
+        ranks=spec.ranks or used.servers > 0 or runtime == MIXED,
         environment=told,
     )

@@ -16,7 +16,7 @@ from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
-from byteprophet.optimize.recorded import OF_A_BENCH, why_unchangeable
+from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over, why_unchangeable
 from byteprophet.optimize.region_costs import (
     known_region_costs,
     measure_region_costs,
@@ -151,7 +151,8 @@ class _Jobs:
             if each.name == ACCUMULATION and (self._run.directory / OF_A_BENCH).exists():
                 return "the model of a bench counts its own steps: record a training script"
             reasons = [each.why_not(known) for known in self._recorded]
-            return None if None in reasons else reasons[0]
+            if None not in reasons:
+                return reasons[0]
         if isinstance(each, NeedsRegionCosts):
             if not self._known:
                 return self._unknown
@@ -172,6 +173,9 @@ class _Jobs:
         limited = self._budget_bytes is not None
         if limited and not self._known:
             raise UserError(f"--memory-budget: {self._unknown}")
+        why_not = why_taken_over(self._run) if limited else None
+        if why_not is not None:
+            raise UserError(f"--memory-budget: {why_not}")
         costs, memory = measure_region_costs(
             self._run.config, modes, directory, say, memory=limited
         )

@@ -21,8 +21,9 @@ from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
 from byteprophet.observe import recording
+from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.moves import NeedsRegionCosts, Pass
-from byteprophet.runtime_settings import STRATEGY
+from byteprophet.runtime_settings import STRATEGY, SYNC
 
 OF_A_BENCH = "worker.toml"
 """The configuration of a bench's workers, in their run directory."""
@@ -97,7 +98,18 @@ def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
             f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer changes "
             "a model"
         )
-    return None
+    accumulates = isinstance(each, ChangesGradients) and each.name == ACCUMULATION
+    return why_taken_over(run) if accumulates or isinstance(each, NeedsRegionCosts) else None
+
+
+def why_taken_over(run: Run) -> str | None:
+    """Why ``run`` cannot have what only ``DistributedOptimizer`` does; None if it can."""
+    if not run.config.get("environment", {}).get(SYNC):
+        return None
+    return (
+        f"{run.directory} ran with --sync, for scripts of DistributedDataParallel, and only "
+        "DistributedOptimizer does this: record a script that uses it without --sync"
+    )
 
 
 def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:
