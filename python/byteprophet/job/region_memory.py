@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job.region_costs import Unit
 from byteprophet.job.times import Int64Array
 from byteprophet.whole_files import write_whole
@@ -135,7 +135,7 @@ def read_region_memory(path: Path) -> RegionMemory:
 
 
 def _memory(data: Any) -> RegionMemory:
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not has_schema(data, SCHEMA):
         raise ValueError(f"schema: must be {SCHEMA}")
     units = tuple(tuple(map(_text, unit)) for unit in data["units"])
     rows = data["phases"]

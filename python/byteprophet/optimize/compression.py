@@ -26,8 +26,8 @@ COMPRESSION = "compression"
 def check_may_compress(run: Run, job: Job, option: str, budget_bytes: int | None) -> None:
     """Raise ``UserError`` if the gradients of ``job``, which ``run`` recorded, mean nothing.
 
-    Also if there is a memory budget, or if nothing compresses those of such a script or runtime. ``option`` names
-    what asks for it.
+    Also if there is a memory budget, or if nothing compresses those of such a script or runtime.
+    ``option`` names what asks for it.
     """
     if (run.directory / OF_A_BENCH).exists():
         raise UserError(f"{option}: {run.directory} is a paced job, whose gradients mean nothing")

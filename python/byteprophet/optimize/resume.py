@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
@@ -121,7 +121,7 @@ class Resume:
         """Those that led to a strategy; none if they are not known."""
         try:
             data: Any = read_json(self._directory / DECISIONS)
-            if data["schema"] != SCHEMA or data["strategy"] != used.digest:
+            if not has_schema(data, SCHEMA) or data["strategy"] != used.digest:
                 return ()
             return tuple(
                 Decision(
