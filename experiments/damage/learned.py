@@ -37,7 +37,7 @@ def write_learned(directory: Path) -> None:
     changes = np.array([[10] * 8, [20] * 8, [-20] * 8, [-10] * 8])
     phases = Phases(1000, np.array([0, 1, 1, 0]), np.abs(changes), changes)
     parameters = {"a.weight": ParameterMemory(10, 40, 80, 40, 1, 3)}
-    memory = RegionMemory(_UNITS, phases, parameters, 9)
+    memory = RegionMemory(_UNITS, phases, parameters, 9, True)
     write_region_memory(directory / "region-memory.json", memory)
     write_fused(directory, Fused({"a.weight and 1 more": ("a.weight", "a.bias")}, 2))
     rounds = Rounds(directory / "rounds.json", _OF)

@@ -11,7 +11,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,6 +68,14 @@ def read_text(path: str | Path) -> str:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+
+
+def has_schema(data: object, number: int) -> bool:
+    """Whether ``data`` is a table that says it has the schema ``number``, and not true or 1.0."""
+    if not isinstance(data, Mapping):
+        return False
+    schema = data.get("schema")
+    return type(schema) is int and schema == number
 
 
 def read_json(path: Path, *, unique: bool = False) -> Any:

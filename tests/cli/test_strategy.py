@@ -135,6 +135,29 @@ def test_what_cannot_be_predicted_may_fit(
     assert (says in printed.err) if says else ("it fits" in printed.out.replace("\n", " "))
 
 
+def test_regions_are_of_modules_that_the_model_can_have(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of parameters, here ``layer.N``, tell of those that hold some."""
+    file, data = files / "dear.json", json.loads((files / "dear.json").read_text())
+    for modules, status in (
+        (["layer"], 0),
+        (["layer", "head"], 0),
+        (["layer.act"], 0),
+        (["layer.0"], 2),  # which is a parameter
+        (["layer", "other.act"], 2),
+        (["layer.act.inner"], 2),
+    ):
+        region = {"modules": modules, "compiled": True, "recomputed": False}
+        file.write_text(json.dumps({**data, "regions": [region]}))
+        assert run_cli(["strategy", "check", str(file)]) == status
+        printed = capsys.readouterr()
+        if status:
+            assert f"regions: its model has no module {modules[-1]!r}" in printed.err
+        else:
+            assert ("not checked" in printed.out) == (modules != ["layer"])
+
+
 def test_what_fits_is_said_with_its_digest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = files / "partitioned-ps.json"
     assert run_cli(["strategy", "check", str(file), "--servers", "2"]) == 0

@@ -41,7 +41,11 @@ def _phases() -> Phases:
 
 
 MEMORY = RegionMemory(
-    (("a",), ("b.0", "b.1")), _phases(), {"a.weight": ParameterMemory(10, 40, 80, 40, 1, 3)}, 7
+    (("a",), ("b.0", "b.1")),
+    _phases(),
+    {"a.weight": ParameterMemory(10, 40, 80, 40, 1, 3)},
+    7,
+    True,
 )
 
 
@@ -97,6 +101,7 @@ def _set(*path: Any) -> Callable[[Any], None]:
         (_set("phases", 1, "change_bytes", 0, 0.5), "'0.5': must be a whole number"),
         (_set("parameters", "a.weight", "ready_place", 9), "'9': must be a whole number"),
         (_set("units", 0, [3]), "'3': must be text"),
+        (_set("shardable", 1), "'1': must be true or false"),
     ],
 )
 def test_a_damaged_file_is_named(damage: Callable[[Any], None], said: str, tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def test_digests_tell_strategies_apart_and_not_when_they_were_used() -> None:
     ("change", "said"),
     [
         ({"schema": 2}, "schema: must be 1"),
+        ({"schema": True}, "schema: must be 1"),
+        ({"schema": 1.0}, "schema: must be 1"),
         ({"compression": "fp8"}, "compression: this version knows no such member"),
         ({"runtime": "horovod"}, "runtime 'horovod': must be one of byteps, ddp"),
         ({"buckets": []}, "buckets: there must be one at least"),

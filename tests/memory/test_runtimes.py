@@ -53,6 +53,21 @@ def test_ranks_share_the_state_of_sharded_buckets(ranks: int) -> None:
     assert whole.least_bytes - peaks[0].least_bytes == 2 * PARAMETERS - states[0]
 
 
+def test_owners_keep_their_share_of_the_state() -> None:
+    shares = (1, 1, 4)
+    uneven = replace(strategy("dear", True), owners=shares)
+    peaks = [predict_rank_peak(MADE, uneven, 3, rank, (), KERNELS) for rank in range(3)]
+    states = [peak.optimizer_state_bytes - COUNTERS for peak in peaks]
+    assert sum(states) == 2 * PARAMETERS
+    for state, share in zip(states, shares, strict=True):
+        assert state == pytest.approx(2 * PARAMETERS * share / 6, rel=0.01)
+    # The owner of most is sent that of each of the two others, and sends back all but the rest.
+    received = PARAMETERS * (2 * 4 / 6 + 2 / 6)
+    assert peaks[2].received_bytes == pytest.approx(received, rel=0.01)
+    with pytest.raises(UserError, match="3 weights for 2 ranks"):
+        predict_rank_peak(MADE, uneven, 2, 0, (), KERNELS)
+
+
 def test_other_ranks_parts_are_received() -> None:
     two = predict_rank_peak(MADE, strategy("allreduce"), 2, 0, (), KERNELS)
     four = predict_rank_peak(MADE, strategy("allreduce"), 4, 0, (), KERNELS)

@@ -60,7 +60,11 @@ def made(seed: int) -> tuple[Job, RegionMemory, RegionCosts]:
     buckets = tuple(Bucket((name,), 3 - n, n, sharded=True) for n, name in enumerate(NAMES))
     cluster = Cluster((Host(10**9, 10**9),) * 2)
     job = Job(MODEL, times, cluster, Strategy("dear", buckets))
-    return job, RegionMemory(UNITS, phases, parameters, 0), RegionCosts(((("",),), UNITS), regions)
+    return (
+        job,
+        RegionMemory(UNITS, phases, parameters, 0, True),
+        RegionCosts(((("",),), UNITS), regions),
+    )
 
 
 def with_mix(job: Job, mix: tuple[int, ...]) -> Job:
@@ -144,6 +148,24 @@ def test_what_a_rank_keeps_besides_counts() -> None:
         replace(bucket, sharded=False) for bucket in job.strategy.buckets
     )))  # fmt: skip
     assert limit.peak_bytes(alone) - limit.peak_bytes(job) == 4 * 8000 // 2
+
+
+def test_the_owner_of_most_decides() -> None:
+    """It keeps more of the state, and both halves of a bucket that goes in chunks may be here."""
+    job, limit, _ = limited(1, 1)
+    for owners in ((1, 3), (3, 1)):
+        uneven = replace(job, strategy=replace(job.strategy, owners=owners))
+        state, received = 8000 * (3 / 4 - 1 / 2), 4000 * (3 / 4 + 1 / 4) - 4000 / 2
+        assert limit.peak_bytes(uneven) - limit.peak_bytes(job) == 4 * (state + received)
+
+
+def test_an_optimizer_that_needs_whole_parameters_keeps_all_state_on_every_rank() -> None:
+    job, memory, costs = made(1)
+    limit = MemoryLimit(replace(memory, shardable=False), 1)
+    limit.learn(job, costs)
+    whole = tuple(replace(bucket, sharded=False) for bucket in job.strategy.buckets)
+    alone = replace(job, strategy=replace(job.strategy, buckets=whole))
+    assert limit.peak_bytes(job) == limit.peak_bytes(alone)
 
 
 def test_what_is_not_known_does_not_fit() -> None:

@@ -1,28 +1,107 @@
-"""Runs that no search may take for the user's own job."""
+"""Runs that no search may take for the user's own job, and those that cannot be repeated here."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_jobs import random_job
+from small_jobs import random_job, with_runtime
 
 from byteprophet.errors import UserError
+from byteprophet.job import Job
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import write_strategy
-from byteprophet.optimize.recorded import check_given, used_by
-from byteprophet.runtime_settings import STRATEGY
+from byteprophet.launcher import JobSpec
+from byteprophet.launcher.rundir import prepare
+from byteprophet.measure.run import Run
+from byteprophet.optimize.passes import load_passes
+from byteprophet.optimize.recorded import (
+    check_given,
+    digest_of_config,
+    recorded_again,
+    used_by,
+    why_unchangeable,
+)
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
+from byteprophet.workload.run_config import read_run_config
+
+_PLACE = "given.json"
+Config = Mapping[str, Any]
 
 
-def test_a_run_with_regions_is_refused(tmp_path: Path) -> None:
+def given(job: Job, directory: Path) -> None:
+    """Write the strategy of ``job`` where the runs below have theirs."""
+    write_strategy(directory / _PLACE, used_by(job, job))
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., Config]:
+    """What the record of a run says, which the launcher makes when the job starts."""
+
+    def recorded(variable: str = STRATEGY, elsewhere: bool = False) -> Config:
+        environment = {variable: _PLACE}
+        command = (sys.executable, "train.py")
+        spec = JobSpec(command, tmp_path, servers=0, environment=environment, directory=tmp_path)
+        prepare(spec, {}, environment, elsewhere=elsewhere)
+        return read_run_config(tmp_path)
+
+    return recorded
+
+
+def test_a_run_with_regions_is_refused(tmp_path: Path, record: Callable[..., Config]) -> None:
     job = random_job(3, 5)
-    path = tmp_path / "given.json"
-    config = {"environment": {STRATEGY: str(path)}}
-    write_strategy(path, used_by(job, job))
-    check_given(config)
+    given(job, tmp_path)
+    check_given(record())
     regions = replace(job, strategy=replace(job.strategy, regions=(Region(("0",), True),)))
-    write_strategy(path, used_by(regions, job))
+    given(regions, tmp_path)
     with pytest.raises(UserError, match=r"given\.json says: optimise the run it came from"):
-        check_given(config)
+        check_given(record())
     check_given({"environment": {}})
+
+
+@pytest.mark.parametrize("variable", [STRATEGY, STRATEGY_MODEL])
+def test_a_strategy_file_that_was_replaced_is_not_the_recorded_one(
+    variable: str, tmp_path: Path, record: Callable[..., Config]
+) -> None:
+    one, other = (with_runtime(random_job(3, 8), name, 1 << 20) for name in ("allreduce", "dear"))
+    given(one, tmp_path)
+    config = record(variable)
+    assert recorded_again(config, tmp_path).environment[variable] == _PLACE
+    given(other, tmp_path)
+    for refused in (lambda: check_given(config), lambda: recorded_again(config, tmp_path)):
+        with pytest.raises(UserError, match=r"given\.json: this run was recorded under .* as it"):
+            refused()
+    assert digest_of_config(config) != digest_of_config(record(variable))  # what is kept of it
+    given(one, tmp_path)
+    recorded_again(config, tmp_path)
+    (tmp_path / _PLACE).unlink()
+    with pytest.raises(UserError, match="put that back"):
+        check_given(config)
+
+
+def test_a_run_of_other_hosts_is_not_repeated_here(
+    tmp_path: Path, record: Callable[..., Config]
+) -> None:
+    given(random_job(3, 5), tmp_path)
+    recorded_again(record(), tmp_path)
+    with pytest.raises(UserError, match="recorded with --on") as refused:
+        recorded_again(record(elsewhere=True), tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_only_distributed_optimizer_changes_models_and_keeps_gradients(
+    tmp_path: Path, record: Callable[..., Config]
+) -> None:
+    """A script that ``--sync`` takes over may have other buckets, and half gradients."""
+    job = with_runtime(random_job(3, 8), "dear", 1 << 20)
+    record(SYNC)
+    names = ["accumulation", "bf16", "bf16-gradients", "compile", "recompute", "runtime"]
+    passes = load_passes(names, names)
+    left_out = {each.name for each in passes if why_unchangeable(Run(tmp_path), job, each)}
+    assert left_out == {"accumulation", "bf16", "compile", "recompute"}
+    record()
+    assert not any(why_unchangeable(Run(tmp_path), job, each) for each in passes)

@@ -11,6 +11,8 @@ from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.given_strategy import with_strategy
+from byteprophet.runtime_settings import SYNC
+from byteprophet.torch.data_parallel import why_not
 
 WORKER = Path(__file__).with_name("transport_worker.py")
 MODEL = Model(
@@ -98,3 +100,25 @@ def test_a_script_of_byteps_needs_a_strategy_without_servers(tmp_path: Path) -> 
     failed = run_job(spec).failed
     assert failed is not None
     assert "sync='byteps': this job has no servers: give sync='dear-planned'" in failed
+
+
+@pytest.mark.parametrize(
+    "used", [SERVED, without_servers("dear"), Used(MODEL, Strategy("ddp", ()), 0)]
+)
+@pytest.mark.parametrize("sync", ["dear-planned", "byteps"])
+def test_what_takes_over_a_script_fits_the_job_of_the_strategy(
+    sync: str, used: Used, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = int(sync == "byteps")
+    spec = JobSpec(("x",), tmp_path, servers=servers, ranks=True, environment={SYNC: sync})
+    made = with_strategy(spec, used, tmp_path / "strategy.json")
+    assert made.all_reduce or made.ranks  # it still meets in its own process group
+    if made.servers:
+        monkeypatch.setenv("DMLC_NUM_WORKER", "2")
+    else:
+        monkeypatch.delenv("DMLC_NUM_WORKER", raising=False)
+    now = made.environment[SYNC]
+    assert (now == "") == (used.strategy.runtime == "ddp")
+    assert not now or why_not(now) == ""
+    plain = with_strategy(JobSpec(("x",), tmp_path, servers=1), used, tmp_path / "strategy.json")
+    assert SYNC not in plain.environment

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import LARGEST_LOG_BYTES, parse_json, read_bytes
+from byteprophet.input_files import LARGEST_LOG_BYTES, has_schema, parse_json, read_bytes
 from byteprophet.profile.model import first_error
 from byteprophet.whole_files import AppendedFile, make_directory, writing
 
@@ -131,8 +131,9 @@ def _record(path: Path, number: int, line: bytes) -> Record:
         record = parse_json(line)
     except ValueError as error:
         raise UserError(f"{path}: line {number} is not JSON: {error}; remove the line") from None
-    if not isinstance(record, dict) or record.pop("schema", None) != SCHEMA:
+    if not isinstance(record, dict) or not has_schema(record, SCHEMA):
         raise UserError(f"{path}: line {number}: schema is not {SCHEMA}; choose another --out")
+    del record["schema"]
     missing = [name for name in _ALWAYS if name not in record]
     if missing:
         raise UserError(f"{path}: line {number}: {missing[0]} is missing; remove the line")

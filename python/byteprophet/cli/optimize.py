@@ -28,7 +28,7 @@ from byteprophet.optimize.other_transport import TRANSPORTS, measure_others, tra
 from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of
 from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.plain import plain
-from byteprophet.optimize.recorded import digest_of_config, measure_changeable
+from byteprophet.optimize.recorded import digest_of_config, given_of, measure_changeable
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.search import Candidate, search
 from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
@@ -157,7 +157,11 @@ def optimize(
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
     files = {f"--out's {name}": directory / name for name in (PAGE, BEFORE, AFTER)}
-    check_targets({**files, "the strategy": strategy_path(directory), "--json": json_file}, [run])
+    given = given_of(recorded.config)
+    check_targets(
+        {**files, "the strategy": strategy_path(directory), "--json": json_file},
+        [run] if given is None else [run, given],
+    )
     resume = Resume(directory)
     resume.refuse_others()
     transports = transports_of(recorded, measured.job, chosen)

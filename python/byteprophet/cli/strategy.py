@@ -272,6 +272,7 @@ def check(
     """
     used = _read(file)
     _check_whole(file, used)
+    unseen = _check_regions(file, used)
     owners = used.strategy.owners
     if servers is not None:
         if used.policy is None and servers:
@@ -288,7 +289,29 @@ def check(
     table_console().print(
         f"{file}: digest {used.digest}, {len(used.model)} parameters{fits}", soft_wrap=True
     )
+    if unseen:
+        named = ", ".join(unseen)
+        table_console().print(
+            f"not checked: whether the model has these modules, which hold no parameters: {named}",
+            soft_wrap=True,
+        )
     return 0
+
+
+def _check_regions(file: Path, used: Used) -> list[str]:
+    """Raise ``UserError`` if the model cannot have some module of a region.
+
+    Parameters' names tell which modules hold some. Returns the others that may be there.
+    """
+    names = set(used.model.names)
+    parts = [name.split(".") for name in names]
+    holding = {".".join(each[:length]) for each in parts for length in range(len(each))}
+    modules = [path for region in used.strategy.regions for path in region.modules]
+    unseen = [path for path in modules if path not in holding]
+    for path in unseen:
+        if path in names or path.rpartition(".")[0] not in holding:
+            raise UserError(f"{file}: regions: its model has no module {path!r}")
+    return unseen
 
 
 def _check_whole(file: Path, used: Used) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import LARGEST_LOG_BYTES, parse_json, read_bytes
+from byteprophet.input_files import LARGEST_LOG_BYTES, has_schema, parse_json, read_bytes
 from byteprophet.whole_files import AppendedFile, OneWarning, make_directory, write_whole
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             raise UserError(f"{path}, line {number}: is not an event: {error}") from None
         if not isinstance(event, dict) or not isinstance(event.get("event"), str):
             raise UserError(f"{path}, line {number}: is not an event")
-        if event.get("schema") != SCHEMA:
+        if not has_schema(event, SCHEMA):
             raise UserError(f"{path}, line {number}: schema {event.get('schema')!r}, not {SCHEMA}")
         for field, kind in {"controller": str, **_USED.get(event["event"], {})}.items():
             value = event.get(field)

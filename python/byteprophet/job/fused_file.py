@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.whole_files import write_whole
 
 NAME = "fused.json"
@@ -55,7 +55,7 @@ def read_fused(run_directory: Path) -> Fused:
     if not path.exists():
         return ALONE
     data = read_json(path)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not has_schema(data, SCHEMA):
         raise UserError(f"{path}: schema: must be {SCHEMA}")
     since, buffers = data.get("since"), data.get("buffers")
     if type(since) is not int or not 1 <= since <= _MOST:

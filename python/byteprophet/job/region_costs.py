@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
@@ -85,7 +85,7 @@ def read_region_costs(path: Path) -> RegionCosts:
 
 
 def _costs(data: Any) -> RegionCosts:
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not has_schema(data, SCHEMA):
         raise ValueError(f"schema: must be {SCHEMA}")
     chains = tuple(tuple(tuple(map(_text, unit)) for unit in chain) for chain in data["chains"])
     regions = {

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job.region_costs import Unit
 from byteprophet.job.times import Int64Array
 from byteprophet.whole_files import write_whole
@@ -91,13 +91,15 @@ class ParameterMemory:
 class RegionMemory:
     """``units``: those of the phases, in forward order. ``update_bytes``: temporary, of an update.
 
-    ``parameters``: those with gradients, by name.
+    ``parameters``: those with gradients, by name. ``shardable``: whether ranks may update shards of
+    a parameter; if not, every rank keeps the whole state of its optimizer.
     """
 
     units: tuple[Unit, ...]
     phases: Phases
     parameters: Mapping[str, ParameterMemory]
     update_bytes: int
+    shardable: bool
 
 
 def write_region_memory(path: Path, memory: RegionMemory) -> None:
@@ -118,6 +120,7 @@ def write_region_memory(path: Path, memory: RegionMemory) -> None:
         ],
         "parameters": {name: asdict(each) for name, each in memory.parameters.items()},
         "update_bytes": memory.update_bytes,
+        "shardable": memory.shardable,
     }
     write_whole(path, json.dumps(data, indent=1) + "\n")
 
@@ -132,7 +135,7 @@ def read_region_memory(path: Path) -> RegionMemory:
 
 
 def _memory(data: Any) -> RegionMemory:
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not has_schema(data, SCHEMA):
         raise ValueError(f"schema: must be {SCHEMA}")
     units = tuple(tuple(map(_text, unit)) for unit in data["units"])
     rows = data["phases"]
@@ -151,7 +154,8 @@ def _memory(data: Any) -> RegionMemory:
         )
         for name, each in data["parameters"].items()
     }
-    return RegionMemory(units, phases, parameters, _number(data["update_bytes"], 0, _MOST_BYTES))
+    update_bytes = _number(data["update_bytes"], 0, _MOST_BYTES)
+    return RegionMemory(units, phases, parameters, update_bytes, _flag(data["shardable"]))
 
 
 _SIZES = ("elements", "size_bytes", "state_bytes", "served_bytes")
@@ -170,6 +174,12 @@ def _table(rows: list[Any]) -> Int64Array:
 def _number(value: Any, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{str(value)[:40]!r}: must be a whole number from {least} to {most}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{str(value)[:40]!r}: must be true or false")
     return value
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job.compression import Compressed
 from byteprophet.job.compression_file import compressors_as_json, read_compressors
 from byteprophet.job.model import Model, Parameter
@@ -264,7 +264,7 @@ def _used(data: Any) -> Used:
 
 def _of_buckets(data: Any) -> Used:
     """Without compressors and delays, which take gradients out of buckets, or divide these."""
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not has_schema(data, SCHEMA):
         raise ValueError(f"schema: must be {SCHEMA}")
     _refuse_unknown(data, _MEMBERS)
     runtime = data.get("runtime")

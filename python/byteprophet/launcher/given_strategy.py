@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
-from byteprophet.job.strategy_file import Used, check_servers
+from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
 from byteprophet.schedulers import DEFAULT, PLANNED
 
 SERVERS = 1
 """How many servers a job has if nothing says how many."""
 
 _ABLE = (BYTEPS, DDP, *OURS, MIXED)
+
+
+def given_file(environment: Mapping[str, str], directory: Path) -> Path | None:
+    """The strategy file that a job's ``environment`` names, whose workers start in ``directory``.
+
+    None: it names none.
+    """
+    name = environment.get(STRATEGY) or environment.get(STRATEGY_MODEL)
+    return directory / name if name else None
+
+
+def digest_now(path: Path | None) -> str | None:
+    """The digest of the strategy in ``path``; None if there is none that can be read here."""
+    try:
+        return None if path is None else read_strategy_file(path).digest
+    except UserError:
+        return None
 
 
 def servers_under(path: Path, used: Used, given: int | None) -> int:
@@ -37,7 +55,8 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     """``spec`` under the strategy ``used`` in the file ``path``.
 
     A strategy for a script without servers says how many it starts; any other one takes those of
-    ``spec``. Raises ``UserError`` if no job can be given such a strategy.
+    ``spec``. If our synchronisers take over the script's DistributedDataParallel (``SYNC``), they
+    are those of the strategy. Raises ``UserError`` if no job can be given such a strategy.
     """
     runtime = used.strategy.runtime
     if runtime not in _ABLE:
@@ -46,6 +65,8 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     if used.policy is not None and not used.servers and not used.strategy.is_told_to_workers:
         # Frameworks that know no strategies run it, too; our front only checks its model.
         told[STRATEGY_MODEL], told[STRATEGY] = told[STRATEGY], ""
+    if told.get(SYNC):
+        told[SYNC] = BYTEPS if used.policy is not None else runtime if runtime in OURS else ""
     if used.policy is None:
         return replace(
             spec,
@@ -74,6 +95,6 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
         settings=used.policy.settings,
         partition_bytes=used.strategy.partition_bytes,
         controller=used.policy.name in PLANNED,
-        ranks=used.servers > 0 or runtime == MIXED,
+        ranks=spec.ranks or used.servers > 0 or runtime == MIXED,
         environment=told,
     )

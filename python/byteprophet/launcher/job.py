@@ -92,6 +92,7 @@ def run_resolved(
             spec,
             {"port": job.port, "partition_bytes": job.partition_bytes, "settings": job.settings},
             told_environment(job.environment),
+            elsewhere=elsewhere is not None,
         )
         with kept_room(spec.run_directory, rundir.SUMMARY_BYTES), Signals() as signals:
             result, cancelled = _run(job, signals, echo, elsewhere)

@@ -18,7 +18,7 @@ from typing import Any
 import tomli_w
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_table, read_text, whole_number
+from byteprophet.input_files import has_schema, parse_table, read_text, whole_number
 from byteprophet.launcher.spec import WEEK_S, JobSpec
 from byteprophet.schedulers import DEFAULT
 
@@ -143,7 +143,7 @@ def job_text(job: JobFile) -> str:
 
 
 def _job(table: dict[str, Any]) -> JobFile:
-    if table.get("schema") != SCHEMA:
+    if not has_schema(table, SCHEMA):
         raise UserError(
             f"schema: must be {SCHEMA}; a file with another one is for another version of "
             "byteprophet: install the same on all hosts"

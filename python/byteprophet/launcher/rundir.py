@@ -14,6 +14,7 @@ import tomli_w
 
 from byteprophet.errors import JobFailed, NotWritten, UserError, warn
 from byteprophet.input_files import parse_json, read_bytes
+from byteprophet.launcher.given_strategy import digest_now, given_file
 from byteprophet.launcher.spec import JobResult, JobSpec
 from byteprophet.whole_files import make_directory, write_whole
 
@@ -38,12 +39,18 @@ def make_run_directory(parent: Path, label: str) -> Path:
     raise UserError(f"run directory {parent / name}: there are too many of that name")
 
 
-def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+def prepare(
+    spec: JobSpec,
+    resolved: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    elsewhere: bool = False,
+) -> None:
     """Makes the subdirectories and writes config.toml.
 
     ``resolved`` has the values that the job left open and the launcher chose. ``environment`` has
     the variables to record. It must not have all of the caller's variables, because they may
-    contain secrets.
+    contain secrets. ``elsewhere``: another launcher starts the roles, perhaps on other hosts.
     """
     for name in ("logs", "results"):
         make_directory(spec.run_directory / name)
@@ -69,6 +76,8 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "ranks": spec.ranks or None,
         "timeout_s": spec.timeout_s,
         "max_restarts": spec.max_restarts or None,
+        "elsewhere": elsewhere or None,
+        "strategy_digest": digest_now(given_file(environment, spec.directory)),
         **resolved,
         "environment": dict(environment),
     }

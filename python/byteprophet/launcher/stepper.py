@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_json, read_bytes
+from byteprophet.input_files import has_schema, parse_json, read_bytes
 from byteprophet.network import Cluster
 from byteprophet.network.steps import Step, announced
 from byteprophet.whole_files import OneWarning, write_whole
@@ -88,7 +88,7 @@ def read_steps(run_directory: Path) -> list[dict[str, Any]]:
         return []
     try:
         content = parse_json(read_bytes(path))
-        if content["schema"] != SCHEMA:
+        if not has_schema(content, SCHEMA):
             raise UserError(f"{path}: schema must be {SCHEMA}, got {content['schema']!r}")
         return [{field: row[field] for field in _FIELDS} for row in content["steps"]]
     except (ValueError, KeyError, TypeError):

@@ -28,7 +28,7 @@ There is nothing to know, and ``measured_use`` returns None, if
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job import Job, Processors
 from byteprophet.job.strategy import BYTEPS, MIXED, OURS, TORCH
 from byteprophet.job.times import Int64Array
@@ -232,7 +232,7 @@ def _read(run_directory: Path, ranks: int) -> list[RankUse] | None:
 
 
 def _parsed(path: Path, data: Any) -> tuple[int, RankUse]:
-    if not isinstance(data, Mapping) or data.get("schema") != _SCHEMA:
+    if not has_schema(data, _SCHEMA):
         raise UserError(f"{path}: schema: must be {_SCHEMA}")
     rank, machine, cores = data.get("rank"), data.get("machine"), data.get("cores")
     rows = data.get("iterations")

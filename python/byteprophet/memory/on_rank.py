@@ -9,7 +9,8 @@ until the forward pass first reads its parameter, which waits for the update.
 rank's shard are kept until all of them have come, and so are parts of what this rank has not
 started yet. Another rank may be a whole backward pass ahead, so both may be here at any time. Their
 memory is not given back, but used again. A rank begins its part of a bucket's all-gather when it
-has sent its part of the reduce-scatter, so of a single other rank only one of the two is here. With
+has sent its part of the reduce-scatter, so of a single other rank only one of the two is here,
+unless owners are unequal and the bucket goes in chunks (``job/owners.py``). With
 BytePS and a scheduler, gradients are sent from their own memory, and answers, which come after the
 gradient has been sent, are copied from messages. Gradients in bfloat16 travel as float32 copies.
 
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet.errors import UserError
+from byteprophet.job.owners import Owners
 from byteprophet.job.region_memory import ParameterMemory
 from byteprophet.job.strategy import BYTEPS, OURS, Strategy
 from byteprophet.job.times import Int64Array
@@ -59,7 +61,7 @@ def on_rank(
     """What the runtime of ``strategy`` changes on ``rank``.
 
     Args:
-        strategy: the runtime, with its buckets if it is not BytePS.
+        strategy: the runtime, with its buckets and owners if it is not BytePS.
         parameters: those with gradients, by name.
         places: how many places an iteration has.
         ranks: their number.
@@ -67,18 +69,20 @@ def on_rank(
         update_bytes: the temporary results of an update.
 
     Raises:
-        UserError: the runtime is not one of ours, or the strategy is of another model.
+        UserError: the runtime is not one of ours, or the strategy is of another model or of another
+            number of ranks.
     """
     if strategy.runtime not in (BYTEPS, *OURS):
         raise UserError(
             f"memory: what runtime '{strategy.runtime}' adds is not known: use one of "
             f"{', '.join((BYTEPS, *OURS))}"
         )
+    owners = Owners.of(strategy.owners, ranks)
     extra = np.zeros(places, dtype=np.int64)
     saved = received = 0
     for names, sharded in _buckets(strategy, parameters):
         bucket = [parameters[name] for name in names]
-        shards = [_shard(each.elements, ranks, rank) for each in bucket]
+        shards = [_length(owners.shard(each.elements, rank)) for each in bucket]
         if sharded:
             saved += sum(
                 each.state_bytes - round(each.state_bytes * shard / each.elements)
@@ -90,7 +94,7 @@ def on_rank(
         if ranks == 1:
             continue
         comes = sum(
-            _received(strategy, each, shard, ranks)
+            _received(strategy, each, shard, owners)
             for each, shard in zip(bucket, shards, strict=True)
         )
         received += comes
@@ -120,15 +124,16 @@ def _buckets(
     return buckets
 
 
-def _received(strategy: Strategy, parameter: ParameterMemory, shard: int, ranks: int) -> int:
+def _received(strategy: Strategy, parameter: ParameterMemory, shard: int, owners: Owners) -> int:
     """Bytes that are received of one gradient, or travel in its place."""
     if strategy.runtime == BYTEPS:
         return parameter.served_bytes
+    ranks = len(owners.weights)
     element = parameter.size_bytes // max(1, parameter.elements)
     reduced, gathered = (ranks - 1) * shard, parameter.elements - shard
-    return element * (max(reduced, gathered) if ranks == _PAIR else reduced + gathered)
+    in_turn = ranks == _PAIR and owners.are_equal
+    return element * (max(reduced, gathered) if in_turn else reduced + gathered)
 
 
-def _shard(elements: int, ranks: int, rank: int) -> int:
-    """How many elements of a tensor a rank owns (``native/exchange/shares.h``)."""
-    return (rank + 1) * elements // ranks - rank * elements // ranks
+def _length(shard: slice) -> int:
+    return int(shard.stop - shard.start)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.monitor.estimate import Estimate
 from byteprophet.whole_files import make_directory, write_whole
 
@@ -88,7 +88,7 @@ def read_network(run_directory: Path) -> list[WorkerNetwork]:
 def _read(path: Path) -> WorkerNetwork:
     content = read_json(path)
     try:
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        if not has_schema(content, SCHEMA):
             raise UserError(f"schema must be {SCHEMA}")
         return WorkerNetwork(
             rank=_whole(content, "rank"),

@@ -2,6 +2,7 @@
 
 recorded.py   a recorded run as a job that may be changed
 moves.py      a pass, and the moves that it offers
+blame.py      says which pass of another package has failed
 passes/       the passes of the house
 keys.py       changes of the keys of single gradients
 region_costs.py   has the script measure what regions of its model cost

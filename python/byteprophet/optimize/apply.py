@@ -20,7 +20,11 @@ from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
-from byteprophet.optimize.recorded import digest_of_config, recorded_again
+from byteprophet.optimize.recorded import (
+    check_repeatable_here,
+    digest_of_config,
+    recorded_again,
+)
 from byteprophet.optimize.rounds import Rounds
 from byteprophet.replay.predict import warmup_of
 
@@ -58,8 +62,11 @@ class Applied:
 def check_repeatable(config: Mapping[str, Any], option: str) -> None:
     """Raise ``UserError``, which names ``option``, if runs of the job would differ by themselves.
 
+    So would runs on other hosts.
+
     ``config``: a run's ``config.toml``.
     """
+    check_repeatable_here(config)
     if config.get("steps"):
         raise UserError(f"{option}: its links changed in mid-run (--step), so rounds would differ")
 

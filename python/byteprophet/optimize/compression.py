@@ -15,7 +15,7 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import OURS
 from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
-from byteprophet.optimize.recorded import OF_A_BENCH
+from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over
 from byteprophet.optimize.search import Candidate, Decision, Found
 from byteprophet.replay.under import check_compresses
 
@@ -26,13 +26,16 @@ COMPRESSION = "compression"
 def check_may_compress(run: Run, job: Job, option: str, budget_bytes: int | None) -> None:
     """Raise ``UserError`` if the gradients of ``job``, which ``run`` recorded, mean nothing.
 
-    Also if there is a memory budget, or if the job's runtime compresses nothing. ``option`` names
-    what asks for it.
+    Also if there is a memory budget, or if nothing compresses those of such a script or runtime.
+    ``option`` names what asks for it.
     """
     if (run.directory / OF_A_BENCH).exists():
         raise UserError(f"{option}: {run.directory} is a paced job, whose gradients mean nothing")
     if budget_bytes is not None:
         raise UserError(f"{option}: what its errors take of a memory budget is not known")
+    why_not = why_taken_over(run)
+    if why_not is not None:
+        raise UserError(f"{option}: {why_not}")
     check_compresses(option, job.strategy.runtime)
 
 

@@ -11,11 +11,12 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
+from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
-from byteprophet.optimize.recorded import OF_A_BENCH, why_unchangeable
+from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over, why_unchangeable
 from byteprophet.optimize.region_costs import (
     known_region_costs,
     measure_region_costs,
@@ -138,6 +139,10 @@ class _Jobs:
 
     def why_not(self, each: Pass) -> str | None:
         """Why a pass cannot take part; None if it can."""
+        with blaming(each):
+            return self._why_not(each)
+
+    def _why_not(self, each: Pass) -> str | None:
         if isinstance(each, OnlyWithLimit) and self._budget_bytes is None:
             return "it only pays with --memory-budget"
         if isinstance(each, ChangesGradients):
@@ -146,7 +151,8 @@ class _Jobs:
             if each.name == ACCUMULATION and (self._run.directory / OF_A_BENCH).exists():
                 return "the model of a bench counts its own steps: record a training script"
             reasons = [each.why_not(known) for known in self._recorded]
-            return None if None in reasons else reasons[0]
+            if None not in reasons:
+                return reasons[0]
         if isinstance(each, NeedsRegionCosts):
             if not self._known:
                 return self._unknown
@@ -157,7 +163,8 @@ class _Jobs:
     def tell(self, each: NeedsRegionCosts, costs: RegionCosts) -> None:
         """Tell a pass, or a limit, what regions cost."""
         for known in self._known:
-            each.learn(known.job, costs, known)
+            with blaming(each):
+                each.learn(known.job, costs, known)
 
     def measured(
         self, modes: Sequence[str], directory: Path, say: Callable[[str], None]
@@ -166,6 +173,9 @@ class _Jobs:
         limited = self._budget_bytes is not None
         if limited and not self._known:
             raise UserError(f"--memory-budget: {self._unknown}")
+        why_not = why_taken_over(self._run) if limited else None
+        if why_not is not None:
+            raise UserError(f"--memory-budget: {why_not}")
         costs, memory = measure_region_costs(
             self._run.config, modes, directory, say, memory=limited
         )

@@ -15,7 +15,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.region_memory import RegionMemory
-from byteprophet.job.strategy import BYTEPS, OURS, RECOMPUTED, Region
+from byteprophet.job.strategy import BYTEPS, OURS, RECOMPUTED, Region, Strategy
 from byteprophet.job.times import Int64Array
 from byteprophet.memory.cheapest import all_mixes, cheapest
 from byteprophet.memory.on_rank import on_rank
@@ -108,18 +108,19 @@ class MemoryLimit(Computing):
 
     def _peaks(self, job: Job, mixes: Int64Array) -> Int64Array:
         """``job.strategy`` must be known, apart from its regions."""
-        memory = self._memory
-        ranks = job.workers
-        here = on_rank(
-            job.strategy,
-            memory.parameters,
-            len(memory.phases.owner),
-            ranks,
-            ranks - 1,  # no rank's shards are larger
-            memory.update_bytes,
-        )
+        memory, strategy = self._memory, job.strategy
+        if not memory.shardable:  # every rank will update all, whatever the strategy says
+            whole = tuple(replace(bucket, sharded=False) for bucket in strategy.buckets)
+            strategy = replace(strategy, buckets=whole)
+        # With equal owners, no rank's shards are larger than those of the last one.
+        ranks = range(job.workers) if strategy.owners else (job.workers - 1,)
+        peaks = np.max([self._peaks_of(rank, job.workers, strategy, mixes) for rank in ranks], 0)
         # The memory of shared buffers stays. Their answers come as late as those of all members.
         plain = self.plain(job)
-        buffers_bytes = 0 if plain is None else plain.buffers_bytes
-        peaks = memory.phases.peaks(mixes, here.extra_bytes)
-        return peaks - here.saved_state_bytes + buffers_bytes
+        return np.asarray(peaks + (0 if plain is None else plain.buffers_bytes), dtype=np.int64)
+
+    def _peaks_of(self, rank: int, ranks: int, strategy: Strategy, mixes: Int64Array) -> Int64Array:
+        memory = self._memory
+        places = len(memory.phases.owner)
+        here = on_rank(strategy, memory.parameters, places, ranks, rank, memory.update_bytes)
+        return memory.phases.peaks(mixes, here.extra_bytes) - here.saved_state_bytes

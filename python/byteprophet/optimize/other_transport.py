@@ -27,6 +27,7 @@ from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
+from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.moves import Pass
 from byteprophet.optimize.recorded import OF_A_BENCH, digest_of_recording, recorded_again
 from byteprophet.whole_files import make_directory, write_whole
@@ -111,7 +112,8 @@ def measure_others(
         others.append(other)
         for each in passes:
             if isinstance(each, ChangesTransport):
-                each.learn_other(other.measured.job)
+                with blaming(each):
+                    each.learn_other(other.measured.job)
     return others
 
 

@@ -15,13 +15,15 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import DDP, MIXED
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import JobSpec
+from byteprophet.launcher.given_strategy import digest_now, given_file
 from byteprophet.launcher.recorded_spec import spec_of_run
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
 from byteprophet.observe import recording
+from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.moves import NeedsRegionCosts, Pass
-from byteprophet.runtime_settings import STRATEGY
+from byteprophet.runtime_settings import STRATEGY, SYNC
 
 OF_A_BENCH = "worker.toml"
 """The configuration of a bench's workers, in their run directory."""
@@ -67,13 +69,26 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
 def check_given(config: Mapping[str, Any]) -> None:
     """Refuse a run whose strategy changed its model, of which a recording says nothing.
 
+    A strategy file that is not the one of the recording any more is refused, too.
+
     ``config``: the run's ``config.toml``. Raises ``UserError``.
     """
-    used = config.get("environment", {}).get(STRATEGY, "")
-    if not used or not Path(used).exists():
+    given = given_of(config)
+    if given is None:
         return
-    if read_strategy_file(Path(used)).strategy.changes_model:
-        raise UserError(f"this run trains as {used} says: optimise the run it came from")
+    now = digest_now(given)
+    if now is None or now != config.get("strategy_digest"):
+        raise UserError(
+            f"{given}: this run was recorded under the strategy in this file, and it is not there "
+            "any more as it was: put that back, or record the job again"
+        )
+    if read_strategy_file(given).strategy.changes_model:
+        raise UserError(f"this run trains as {given} says: optimise the run it came from")
+
+
+def given_of(config: Mapping[str, Any]) -> Path | None:
+    """The strategy file under which the run of ``config``, its ``config.toml``, was recorded."""
+    return given_file(config.get("environment", {}), Path(config.get("directory", ".")))
 
 
 def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
@@ -83,19 +98,45 @@ def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
             f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer changes "
             "a model"
         )
-    return None
+    accumulates = isinstance(each, ChangesGradients) and each.name == ACCUMULATION
+    return why_taken_over(run) if accumulates or isinstance(each, NeedsRegionCosts) else None
+
+
+def why_taken_over(run: Run) -> str | None:
+    """Why ``run`` cannot have what only ``DistributedOptimizer`` does; None if it can."""
+    if not run.config.get("environment", {}).get(SYNC):
+        return None
+    return (
+        f"{run.directory} ran with --sync, for scripts of DistributedDataParallel, and only "
+        "DistributedOptimizer does this: record a script that uses it without --sync"
+    )
 
 
 def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:
     """The job of ``config``, a run's ``config.toml``, as it was and recorded again, in ``runs``.
 
     A strategy under which it ran is kept; one in this process' environment does not count. Raises
-    ``UserError`` if the table does not describe a job.
+    ``UserError`` if the table does not describe a job, if the job ran elsewhere, or if its strategy
+    file was replaced.
     """
+    check_repeatable_here(config)
+    check_given(config)
     spec = spec_of_run(config, runs)
     told = {recording.VARIABLE: "1", STRATEGY: spec.environment.get(STRATEGY, "")}
     controller = spec.scheduler in schedulers.PLANNED and not spec.all_reduce
     return replace(spec, environment={**spec.environment, **told}, controller=controller)
+
+
+def check_repeatable_here(config: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` if other hosts ran the job: here, its times would be others.
+
+    ``config``: a run's ``config.toml``.
+    """
+    if config.get("elsewhere"):
+        raise UserError(
+            "this run was recorded with --on, perhaps on other hosts, and would be repeated on "
+            "this machine: run its command there, without and with --strategy"
+        )
 
 
 def digest_of_config(config: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.recorded_spec import spec_of_run
 from byteprophet.observe import recording
+from byteprophet.optimize.recorded import check_given
 from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MODES, STRATEGY
 from byteprophet.whole_files import make_directory
 
@@ -74,11 +75,15 @@ def measure_region_costs(
     path = directory.resolve() / _COSTS
     memory_path = directory.resolve() / "region-memory.json"
     spec = spec_of_run(config, directory)
+    check_given(config)
     used = spec.environment.get(STRATEGY, "")
-    if used:
-        strategy = read_strategy_file(Path(used)).strategy
-        if strategy.changes_model or strategy.changes_gradients:
-            raise UserError(f"this run trains as {used} says: optimise the run it came from")
+    if used and read_strategy_file(spec.directory / used).strategy.changes_gradients:
+        raise UserError(f"this run trains as {used} says: optimise the run it came from")
+    if config.get("elsewhere"):
+        progress(
+            "regions are measured on this machine, and the run was recorded with --on: do this on "
+            "a host of its kind"
+        )
     environment = {
         **spec.environment,
         recording.VARIABLE: "0",

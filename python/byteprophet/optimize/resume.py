@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
+from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
@@ -120,7 +121,7 @@ class Resume:
         """Those that led to a strategy; none if they are not known."""
         try:
             data: Any = read_json(self._directory / DECISIONS)
-            if data["schema"] != SCHEMA or data["strategy"] != used.digest:
+            if not has_schema(data, SCHEMA) or data["strategy"] != used.digest:
                 return ()
             return tuple(
                 Decision(
@@ -156,9 +157,10 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         learned = [each for each in passes if isinstance(each, Computing)]
         if used_words - {word for each in learned for word in each.words}:
             return None  # this search has no leave for it
-        changed = learned[0].changed(
-            job, replace(job.strategy, regions=strategy.regions, autocast=strategy.autocast)
-        )
+        with blaming(learned[0]):
+            changed = learned[0].changed(
+                job, replace(job.strategy, regions=strategy.regions, autocast=strategy.autocast)
+            )
         if changed is None:
             return None
         job = changed

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job.times import Int64Array
 from byteprophet.whole_files import make_directory, write_whole
 
@@ -50,7 +50,7 @@ class Rounds:
     def _read(self, path: Path) -> None:
         try:
             data: Any = read_json(path)
-            if data["schema"] != SCHEMA or data["strategies"] != self._of:
+            if not has_schema(data, SCHEMA) or data["strategies"] != self._of:
                 return
             runs = {
                 variant: [list(map(_time_ns, run)) for run in data["runs"][variant]]

@@ -30,6 +30,7 @@ from typing import Protocol
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import DDP
+from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.view import View
@@ -205,10 +206,11 @@ class _Search:
         if left is not None:
             starts += self._resumed(start, left)
         for each in self._passes:
-            for move in each.starts(job):
-                starts += self._started(start, each.name, move)
-                if self._spent >= 1:
-                    break
+            with blaming(each):
+                for move in each.starts(job):
+                    starts += self._started(start, each.name, move)
+                    if self._spent >= 1:
+                        break
         starts += self._moved(job, starts)
         starts.sort(key=lambda candidate: candidate.iteration_ns)
         of_families = {family_of(candidate.job): candidate for candidate in reversed(starts)}
@@ -235,9 +237,10 @@ class _Search:
                 best_of.setdefault(start.job.strategy.runtime, start)
         for best in best_of.values():
             for each in self._passes:
-                for move in each.starts(best.job):
-                    if self._spent < 1:
-                        yield from self._started(best, each.name, move)
+                with blaming(each):
+                    for move in each.starts(best.job):
+                        if self._spent < 1:
+                            yield from self._started(best, each.name, move)
 
     def _fits(self, job: Job) -> bool:
         return self._limit is None or self._limit.fits(job)
@@ -307,9 +310,10 @@ class _Search:
         hints = self._evaluate(job).hints
         hints = replace(hints, view=stage.view, symmetric=stage.symmetric)
         for each in self._passes:
-            for move in each.moves(job, hints):
-                if self._fits(move.job):
-                    yield each, move
+            with blaming(each):
+                for move in each.moves(job, hints):
+                    if self._fits(move.job):
+                        yield each, move
 
     def _made(self, before: Candidate, by: str, move: Move) -> Candidate:
         """The candidate after a move within the limit; the best so far is kept."""
@@ -353,7 +357,8 @@ class _Search:
         for by, move in self._offered(candidate.job, stage):
             if self._spent >= 1 or self._evaluate.replays >= self._most_replays:
                 return None
-            made = self._made(candidate, by.name, move)
+            with blaming(by):
+                made = self._made(candidate, by.name, move)
             if made.iteration_ns < (1 - _LEAST_GAIN) * candidate.iteration_ns:
                 return made
         return None
@@ -371,7 +376,8 @@ class _Search:
             if not offered or fruitless >= most:
                 return
             by, move = self._lot.choice(offered)
-            made = self._made(at, by.name, move)
+            with blaming(by):
+                made = self._made(at, by.name, move)
             costs = made.iteration_ns / at.iteration_ns - 1
             heat = _HEAT * (1 - fruitless / most)
             fruitless += 1

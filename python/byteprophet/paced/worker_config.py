@@ -29,7 +29,7 @@ from typing import Any
 import tomli_w
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_table, read_text
+from byteprophet.input_files import has_schema, parse_table, read_text
 from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload.builtin import load
 from byteprophet.workload.files import check_fields
@@ -197,7 +197,7 @@ class WorkerResult:
 
         Raises ``ValueError``, which names the reason, if the table is invalid.
         """
-        if table.get("schema") != RESULT_SCHEMA:
+        if not has_schema(table, RESULT_SCHEMA):
             raise ValueError(f"schema is not {RESULT_SCHEMA}")
         fields = {name: value for name, value in table.items() if name != "schema"}
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -62,7 +62,7 @@ class Profile(_Record):
     one.
     """
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
+    schema_: Annotated[int, Field(strict=True, ge=1, le=1)] = Field(default=1, alias="schema")
     number: Annotated[int, Field(ge=1)] = 1
     scheduler: _Name
     workers: Annotated[int, Field(ge=1)]

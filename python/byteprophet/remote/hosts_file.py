@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_table, read_text
+from byteprophet.input_files import has_schema, parse_table, read_text
 
 SCHEMA = 1
 _COMMON = ("directory", "python", "user", "port", "scratch", "interface")
@@ -54,7 +54,7 @@ def read_hosts_file(path: Path) -> list[SshHost]:
 
 
 def _hosts(table: dict[str, Any]) -> list[SshHost]:
-    if table.get("schema") != SCHEMA:
+    if not has_schema(table, SCHEMA):
         raise UserError(f"schema: must be {SCHEMA}")
     rows = table.get("host")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):

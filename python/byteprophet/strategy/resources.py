@@ -22,7 +22,7 @@ import tomli_w
 
 from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
-from byteprophet.input_files import first_repeated, parse_table, read_text
+from byteprophet.input_files import first_repeated, has_schema, parse_table, read_text
 from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.strategy import BYTEPS
 from byteprophet.measure.run import Run
@@ -305,7 +305,7 @@ def check_roles(resources: Resources) -> None:
 
 
 def _resources(table: Mapping[str, Any]) -> Resources:
-    if table.get("schema") != SCHEMA:
+    if not has_schema(table, SCHEMA):
         raise UserError(f"schema: must be {SCHEMA}")
     _refuse_unknown(table, _TOP)
     rows = table.get("host")

@@ -306,7 +306,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         from byteprophet.torch.regions.probe import measure_and_end
 
         names = distributed._front.parameter_names()
-        measure_and_end(optimizer, [(names[id(each)], each) for each in parameters], settings)
+        own = [(names[id(each)], each) for each in parameters]
+        measure_and_end(optimizer, own, settings, shardable=elementwise)
     elif given is not None:
         _install(given, model, parameters, settings.strategy)
     return optimizer

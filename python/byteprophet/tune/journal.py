@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import LARGEST_LOG_BYTES, parse_json, read_bytes
+from byteprophet.input_files import LARGEST_LOG_BYTES, has_schema, parse_json, read_bytes
 from byteprophet.whole_files import AppendedFile, OneWarning
 
 NAME = "tuning.jsonl"
@@ -48,7 +48,7 @@ def read_journal(directory: Path) -> list[dict[str, Any]]:
             entry = parse_json(line)
         except ValueError as error:
             raise UserError(f"{path}: line {number}: {error}") from None
-        if not isinstance(entry, dict) or entry.get("schema") != SCHEMA:
+        if not has_schema(entry, SCHEMA):
             raise UserError(f"{path}: line {number}: schema is not {SCHEMA}")
         entries.append(entry)
     return entries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -59,7 +59,7 @@ class LiveInterfaces(_Record):
 class LiveStatus(_Record):
     """One status file; docs/formats.md has its fields."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: Annotated[int, Field(strict=True, ge=1, le=1)] = Field(alias="schema")
     role: Annotated[str, Field(min_length=1, max_length=200)]
     rank: _Count
     size: Annotated[int, Field(ge=1, le=2**20)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.control.log import NAME as CONTROL
-from byteprophet.input_files import is_number, parse_json
+from byteprophet.input_files import has_schema, is_number, parse_json
 from byteprophet.tune.journal import NAME as TUNING
 from byteprophet.watch.tail import Tail, new_lines
 
@@ -78,7 +78,7 @@ class Plans:
                 found += 1
                 try:
                     entry = parse_json(line)
-                    if not isinstance(entry, dict) or entry.get("schema") != 1:
+                    if not has_schema(entry, 1):
                         raise ValueError
                     take(entry)
                 except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from byteprophet.errors import JobFailed, UserError
-from byteprophet.input_files import parse_json
+from byteprophet.input_files import has_schema, parse_json
 from byteprophet.observe.newest_run import newest_run
 from byteprophet.watch.run_watch import RunWatch
 from byteprophet.watch.state import SCHEMA
@@ -84,7 +84,7 @@ class RemoteWatch:
             state = parse_json(content) if len(content) <= _MOST_BYTES else None
         except ValueError:
             state = None
-        if not isinstance(state, dict) or state.get("schema") != SCHEMA:
+        if not isinstance(state, dict) or not has_schema(state, SCHEMA):
             raise JobFailed(f"viewer at {self._where}: its answer is not a state of this version")
         return state
 

@@ -44,7 +44,8 @@ def test_units_of_several_modules_are_followed(plain: bool) -> None:
     results: list[RegionMemory] = []
     done = results.append
     never = frozenset(units) if plain else frozenset()
-    MemoryProbe(model, units, list(model.named_parameters()), optimizer, done, never)
+    named = list(model.named_parameters())
+    MemoryProbe(model, units, named, optimizer, done, never, shardable=True)
     optimizer.step()
     for _ in range(10):
         optimizer.zero_grad()
@@ -74,6 +75,7 @@ def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
     )
     run_job(spec).check()
     memory = read_region_memory(path)
+    assert memory.shardable  # Adam updates each element on its own
     assert memory.units == tuple((each,) for each in PATHS)
     adam = functools.partial(torch.optim.Adam, lr=1e-3)
     predicted = profile_regions(Training(Network(), [batch()], _loss, adam), PATHS)

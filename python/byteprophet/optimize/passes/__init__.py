@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from byteprophet.errors import UserError
+from byteprophet.optimize.blame import GROUP, error_text, text_of
 from byteprophet.optimize.moves import Effect, Pass
-
-GROUP = "byteprophet.passes"
-"""The entry point group under which a package names its passes."""
 
 
 def load_passes(names: Sequence[str] | None, allowed: Sequence[str]) -> list[Pass]:
@@ -32,9 +30,15 @@ def _load(entry: EntryPoint) -> Pass:
     try:
         made: Pass = entry.load()()
     except Exception as error:  # noqa: BLE001 (it is another package's)
-        raise UserError(f"pass {entry.name!r} ({entry.value}) cannot be loaded: {error}") from None
-    if getattr(made, "name", None) != entry.name:
-        raise UserError(f"pass {entry.name!r} ({entry.value}) calls itself {made.name!r}")
+        raise UserError(f"{text_of(entry)} cannot be loaded: {error_text(error)}") from None
+    name = getattr(made, "name", None)
+    if name != entry.name:
+        raise UserError(f"{text_of(entry)} calls itself {name!r}")
+    if not isinstance(getattr(made, "effect", None), Effect):
+        raise UserError(f"{text_of(entry)} does not say its effect (byteprophet.optimize.moves)")
+    for needed in ("starts", "moves"):
+        if not callable(getattr(made, needed, None)):
+            raise UserError(f"{text_of(entry)} has no {needed}()")
     return made
 
 

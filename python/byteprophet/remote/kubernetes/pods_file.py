@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_table, read_text
+from byteprophet.input_files import has_schema, parse_table, read_text
 
 SCHEMA = 1
 EXAMPLE_IMAGE = "registry.example.com/training:latest"
@@ -72,7 +72,7 @@ def read_pods_file(path: Path | None) -> PodsFile:
 
 
 def _pods(table: Mapping[str, Any], usual_name: str) -> PodsFile:
-    if table.get("schema") != SCHEMA:
+    if not has_schema(table, SCHEMA):
         raise UserError(f"schema: must be {SCHEMA}")
     _refuse_unknown({key: value for key, value in table.items() if key != "schema"}, _FIELDS)
     name = _text(table, "name") or usual_name

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import is_number, read_json
+from byteprophet.input_files import has_schema, is_number, read_json
 from byteprophet.simulate.compile.steps import CollectiveKind, Phase
 from byteprophet.simulate.costs.reference_operators import names
 from byteprophet.whole_files import write_whole
@@ -129,7 +129,7 @@ def read_table(path: Path) -> CostTable:
         UserError: the file is not a table of costs, or a value is wrong.
     """
     data = read_json(path)
-    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("schema") != SCHEMA:
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not has_schema(data, SCHEMA):
         raise UserError(f"{path}: not a table of costs, as byteprophet costs collect writes it")
     source = data.get("source")
     if not isinstance(source, str):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import is_there, read_bytes, read_json
+from byteprophet.input_files import has_schema, is_there, read_bytes, read_json
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.whole_files import write_whole
 
@@ -71,7 +71,7 @@ class Kept:
         self._key = _digest(job, cluster)
         try:
             data: Any = read_json(self._path)
-            if data["format"] != FORMAT or data["schema"] != SCHEMA or data["key"] != self._key:
+            if data["format"] != FORMAT or not has_schema(data, SCHEMA) or data["key"] != self._key:
                 return {}
             return {one.strategy: one for one in map(_found, data["found"])}
         except (UserError, KeyError, TypeError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import has_schema, read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
@@ -104,7 +104,7 @@ class Kept:
             return None
         try:
             data: Any = read_json(path)
-            if data["schema"] != SCHEMA or data["of"] != self._of:
+            if not has_schema(data, SCHEMA) or data["of"] != self._of:
                 return None
             return [self._candidate(row) for row in data["candidates"]], int(data["replays"])
         except (UserError, ValueError, KeyError, TypeError):

@@ -40,7 +40,8 @@ class MemoryProbe:
     """Follows the next iterations of ``model``, and gives ``done`` what was measured.
 
     ``units``: those that may be recomputed, in forward order; those in ``plain`` cannot, and never
-    are. ``named``: the parameters that ``optimizer`` updates. Raises ``UserError``, from a forward
+    are. ``named``: the parameters that ``optimizer`` updates, and ``shardable``: whether it
+    may update shards of them. Raises ``UserError``, from a forward
     pass of the model, too, if they cannot be followed.
     """
 
@@ -52,6 +53,8 @@ class MemoryProbe:
         optimizer: Optimizer,
         done: Callable[[RegionMemory], None],
         plain: Set[Unit] = frozenset(),
+        *,
+        shardable: bool,
     ) -> None:
         if any(map(module_calls.is_compiled, model.modules())):
             raise UserError("memory: the script compiles its model: what that takes is not known")
@@ -59,6 +62,7 @@ class MemoryProbe:
         self._optimizer = optimizer
         self._done = done
         self._plain = plain
+        self._shardable = shardable
         self._liveness = Liveness()
         marker = Marker(self._liveness)
         modules = dict(model.named_modules())
@@ -131,7 +135,11 @@ class MemoryProbe:
         if not parameters:
             raise UserError("memory: no parameter got a gradient in the iterations followed")
         return RegionMemory(
-            self._units, phases, _by_phase(parameters, begins), update_bytes_of(timeline)
+            self._units,
+            phases,
+            _by_phase(parameters, begins),
+            update_bytes_of(timeline),
+            self._shardable,
         )
 
 

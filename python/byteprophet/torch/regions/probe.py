@@ -52,9 +52,16 @@ _BUDGET_S = 900.0
 
 
 def measure_and_end(
-    optimizer: Optimizer, named: Sequence[tuple[str, Tensor]], settings: RuntimeSettings
+    optimizer: Optimizer,
+    named: Sequence[tuple[str, Tensor]],
+    settings: RuntimeSettings,
+    *,
+    shardable: bool,
 ) -> None:
-    """Measure the model that holds the parameters ``named``, from its third forward pass on."""
+    """Measure the model that holds the parameters ``named``, from its third forward pass on.
+
+    ``shardable``: whether ``optimizer`` may update shards of them.
+    """
     path, modes = Path(settings.region_costs), settings.region_modes
     names = {id(parameter): name for name, parameter in named}
 
@@ -63,7 +70,7 @@ def measure_and_end(
             units, plain = _measure(root, names, path, modes)
             if settings.region_memory:
                 save = partial(_save_and_leave, Path(settings.region_memory))
-                MemoryProbe(root.module, units, named, optimizer, save, plain)
+                MemoryProbe(root.module, units, named, optimizer, save, plain, shardable=shardable)
             else:
                 _leaving.leave_now(0)
 
