@@ -1,14 +1,17 @@
 """Issues plans: decides when and for which iteration, and repeats them for workers that were late.
 
 The coordinator requests a plan. It is issued once all workers of the job are present with a
-profile, or if no worker has come, left or sent a new profile for ``_PATIENCE_NS``. Plans are at
+profile, or if no worker has come, left or sent a new profile for ``_PATIENCE_NS``. Once there has
+been a plan, a worker that joins gets one at once, and another when it has a profile. Plans are at
 least ``_PAUSE_NS`` apart. If some workers have a new profile, the plan waits up to ``_OTHERS_NS``
 for those of the others: a change of the batch or the model usually affects all of them, and a plan
 from half of the new profiles would only delay the right one.
 
 A plan's iteration is the largest reported one, extrapolated to now, plus ``_LEAD_NS`` (doubled with
 each attempt) and ``_LEAD_ITERATIONS``. It is extrapolated over at most ``_EXTRAPOLATED_NS`` and two
-iterations: a job that has reported none for longer stands still, e.g. for an evaluation.
+iterations: a job that has reported none for longer stands still, e.g. for an evaluation. Only
+clients of the job's last start count, because others may count from elsewhere (``members.py``).
+With a new start, all that was known by number of iteration is forgotten; the last solution stays.
 
 A plan made in a bad moment does not stay. Once link and host are steady and iterations are
 reported, the plan in force is what ``solve`` makes of them, up to the thresholds, after
@@ -22,7 +25,7 @@ There is no clock: callers pass times. Only the coordinator uses it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from pydantic import ValidationError
@@ -67,11 +70,20 @@ class Issuer:
         self._wanted: list[str] = []  # reasons for a new plan; empty: none is wanted
         self._first_wanted_ns = self._wanted_ns = 0
         self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
+        self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
+        self._count_anew()
+
+    def _count_anew(self) -> None:
         self._times = IterationTimes()
         self._arrival = ArrivalOrder(self._times)
         self._differs_ns: int | None = None  # since when the host asks for another order
         self._changed_ns: int | None = None  # the last change to or from order of arrival
-        self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
+
+    def restarted(self) -> None:
+        """The job has started again: iterations count from 0, and policies have their defaults."""
+        self.tell_outcome(final=True)
+        self._adoption = None
+        self._count_anew()
 
     def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
         """Requests a new plan because of ``reason``.
@@ -197,7 +209,8 @@ class Issuer:
     def _is_complete(self, members: Sequence[Member], now_ns: int) -> bool:
         ready = [member for member in members if member.profile is not None]
         expected = max((member.hello.workers for member in members), default=1)
-        if len(ready) == len(members) >= expected:
+        has_planned = self._solution is not None
+        if ready and len(members) >= expected and (has_planned or len(ready) == len(members)):
             return True
         return bool(ready) and now_ns - self._wanted_ns > _PATIENCE_NS
 
@@ -267,7 +280,8 @@ class Issuer:
             self._record("no plan", reason=reason, error=_one_line(error))
             return []
         self.number = plan.number
-        names = frozenset(member.name for member in members)
+        last = max(member.start for member in members)
+        names = frozenset(member.name for member in members if member.start == last)
         self._adoption = Adoption(plan, names, attempt)
         self._issued_ns = now_ns
         if solution.is_in_order != self._arrival.in_order:
@@ -296,15 +310,17 @@ class Issuer:
         return int(busy * (self._times.usual_ns() or 0))
 
     def _iteration_for(
-        self, members: Iterable[Member], solution: Solution, attempt: int, now_ns: int
+        self, members: Sequence[Member], solution: Solution, attempt: int, now_ns: int
     ) -> int:
         usual_ns = self._times.usual_ns() or solution.predicted_iteration_ns
         iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
         most_ns = _EXTRAPOLATED_NS + 2 * iteration_ns
+        last = max(member.start for member in members)
         begun = max(
             member.iteration + math.ceil(min(now_ns - member.iteration_ns, most_ns) / iteration_ns)
             for member in members
+            if member.start == last
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
 
