@@ -68,6 +68,7 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "interface": spec.interface,
         "ranks": spec.ranks or None,
         "timeout_s": spec.timeout_s,
+        "grace_s": spec.limits.grace_s,
         "max_restarts": spec.max_restarts or None,
         **resolved,
         "environment": dict(environment),
