@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -458,6 +459,22 @@ def test_a_host_near_the_thresholds_does_not_change_the_order_again_and_again() 
         world.run(1)
     orders = [plan.settings["in_order"] for _, plan in world.orders]
     assert sum(before != after for before, after in pairwise(orders)) <= 1
+
+
+def test_a_load_that_wanders_around_the_threshold_does_not_change_the_order_again_and_again() -> (
+    None
+):
+    """It stays on one side for half a minute at a time, longer than any plan must be held."""
+    draw = random.Random(1)
+    both = planners(samples=on_link(480_000_000))
+    world = World(*both)
+    away = 0.0
+    for _ in range(600):
+        away = 0.95 * away + draw.gauss(0, 0.02)
+        told(both, busy=min(1.0, max(0.0, 0.86 + away + draw.gauss(0, 0.03))), took_ns=420 * MS)
+        world.run(1)
+    orders = [plan.settings["in_order"] for _, plan in world.orders]
+    assert sum(before != after for before, after in pairwise(orders)) <= 3
 
 
 def test_a_plan_made_while_the_job_stands_still_is_not_for_a_far_iteration() -> None:

@@ -15,6 +15,7 @@
     issue.py        issues plans, and repeats them for workers that were late
     plan.py         profiles and bandwidths in, plan out: a pure function
     arrival_order.py  whether gradients go as they come, because the processor is the limit
+    host_need.py    what cores usually need for an iteration, and how much that varies
     log.py          writes and reads control.jsonl
     refusals.py     counts and logs refused messages
     server.py       the process

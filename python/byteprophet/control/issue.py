@@ -17,7 +17,8 @@ A plan made in a bad moment does not stay. Once link and host are steady and ite
 reported, the plan in force is what ``solve`` makes of them, up to the thresholds, after
 ``_HOLD_NS``, ``_PAUSE_NS`` and the lead. After a change to or from order of arrival, the host alone
 brings no other for ``SETTLING`` and ``COMPARED`` iterations, so that the two do not alternate. The
-thresholds for the way there and back differ (``arrival_order.py``).
+thresholds for the way there and back differ (``arrival_order.py``), and what crosses one must be
+more than the usual variation of the host's need (``host_need.py``).
 
 There is no clock: callers pass times. Only the coordinator uses it.
 """
@@ -32,10 +33,11 @@ from pydantic import ValidationError
 
 from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
 from byteprophet.control.arrival_order import COMPARED, SETTLING, ArrivalOrder
+from byteprophet.control.host_need import HostNeed
 from byteprophet.control.iteration_times import IterationTimes
 from byteprophet.control.members import Member
 from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
-from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
+from byteprophet.control.plan import Facts, HostLimit, Link, NoPlan, Solution, slowest_link, solve
 from byteprophet.errors import UserError
 
 Send = tuple[bytes, Message]
@@ -76,7 +78,9 @@ class Issuer:
     def _count_anew(self) -> None:
         self._times = IterationTimes()
         self._arrival = ArrivalOrder(self._times)
+        self._need = HostNeed()
         self._differs_ns: int | None = None  # since when the host asks for another order
+        self._was_unusual: bool | None = None  # the need when it began to; None: it does not
         self._changed_ns: int | None = None  # the last change to or from order of arrival
 
     def restarted(self) -> None:
@@ -124,7 +128,13 @@ class Issuer:
             return None
         ready = [member for member in members if member.profile is not None]
         host = replace(planned, host_ns=self._host_ns(ready))
-        if not self._arrival.should_change(host):
+        should_change = self._arrival.should_change(host)
+        if should_change and self._was_unusual is None:  # before it is part of what is usual
+            self._was_unusual = self._need.is_unusual(host.host_ns)
+        elif not should_change:
+            self._was_unusual = None
+        self._need.note(host.host_ns, now_ns)
+        if not should_change or not (self._was_unusual or self._has_settled_beyond(planned)):
             self._differs_ns = None
             return None
         if self._differs_ns is None:
@@ -136,6 +146,13 @@ class Issuer:
             f"the processor needs {host.host_ns / 1e6:.1f} ms an iteration, "
             f"{planned.host_ns / 1e6:.1f} ms when the plan was made"
         )
+
+    def _has_settled_beyond(self, planned: HostLimit) -> bool:
+        """Whether the host's usual need asks for another order."""
+        usual_ns = self._need.settled_ns
+        if usual_ns is None:
+            return False
+        return self._arrival.should_change(replace(planned, host_ns=usual_ns))
 
     def took(self, name: str, times: Sequence[tuple[int, int]], now_ns: int) -> None:
         """Worker ``name`` reports how long iterations took."""
@@ -286,6 +303,8 @@ class Issuer:
         self._issued_ns = now_ns
         if solution.is_in_order != self._arrival.in_order:
             self._changed_ns = now_ns
+            self._was_unusual = None
+            self._need.order_changed()
         self._arrival.issued(solution, plan.at_iteration, names)
         host = solution.host
         self._record(
