@@ -49,12 +49,15 @@ def profile(*sizes: int, backward_ns: int = 10 * MS, number: int = 1) -> Profile
 
 
 class Plug:
-    """A plan's target whose iterations pass with the clock; notes what it was given."""
+    """A plan's target whose iterations pass with the clock; notes what it was given.
+
+    ``first``: iterations of its process before.
+    """
 
     names: Mapping[int, str] = {0: "t0", 1: "t1"}
 
-    def __init__(self, iteration_ns: int = ITERATION_NS) -> None:
-        self._begun_ns = time.monotonic_ns()
+    def __init__(self, iteration_ns: int = ITERATION_NS, first: int = 0) -> None:
+        self._begun_ns = time.monotonic_ns() - first * iteration_ns
         self._iteration_ns = iteration_ns
         self._told = 0
         self.plans: list[tuple[int, dict[str, int], list[tuple[int, int, int, int]]]] = []

@@ -50,12 +50,17 @@ def start(keys: Path, address: str) -> Iterator[Start]:
     """Starts a worker's client and its plug-in; closes all at the end."""
     with ExitStack() as undo:
 
-        def begin(name: str = "worker-0", one: Profile | None = None) -> tuple[Client, Plug]:
-            plug = Plug()
+        def begin(
+            name: str = "worker-0",
+            one: Profile | None = None,
+            first: int = 0,
+            has_profile: bool = True,
+        ) -> tuple[Client, Plug]:
+            plug = Plug(first=first)
             found = one or profile(MEGABYTE, MEGABYTE)
             identity = Identity(JOB, name, 2, "prophet", {"partition_bytes": 262144})
             samples = [Sample(server=0, direction="push", bandwidth_bps=10**9)]
-            feeds = Feeds(profile=lambda: found, samples=lambda: samples)
+            feeds = Feeds(profile=lambda: found if has_profile else None, samples=lambda: samples)
             client = Client(identity, address, read_keys(keys, "worker"), plug, Plug.names, feeds)
             undo.callback(client.close)
             client.take(np.zeros(0, TRANSFER))  # as the observer does four times a second
@@ -116,6 +121,34 @@ def a_plan(number: int = 1, at_iteration: int = 10**4, **fields: Any) -> PlanOrd
     }
     plan = Plan(number=number, at_iteration=at_iteration, **{**defaults, **fields})
     return PlanOrder(job=JOB, plan=plan)
+
+
+def test_ranks_with_different_pasts_adopt_a_plan_at_one_iteration_of_the_job(
+    start: Start, keys: Path, address: str, tmp_path: Path
+) -> None:
+    """As after ``resume``, where one process is new."""
+    pasts = (0, 50_000)
+    plugs = [start(f"worker-{n}", first=past)[1] for n, past in enumerate(pasts)]
+    with controller(address, keys, tmp_path):
+        eventually(lambda: len(adoptions(tmp_path)) == 2)
+    (plan,) = events(tmp_path, "plan")
+    assert set(adoptions(tmp_path).values()) == {plan["at_iteration"]}
+    staged = [plug.plans[0][0] for plug in plugs]
+    # A client is made a few iterations after its plug-in here, while the clock goes on.
+    for at, past in zip(staged, pasts, strict=True):
+        assert past + plan["at_iteration"] <= at <= past + plan["at_iteration"] + 100
+    assert events(tmp_path, "withdrawn") == []
+
+
+def test_one_that_joins_without_a_profile_gets_the_known_plan_and_its_forward_order(
+    start: Start, keys: Path, address: str, tmp_path: Path
+) -> None:
+    plugs = [start(f"worker-{n}")[1] for n in range(2)]
+    with controller(address, keys, tmp_path):
+        eventually(lambda: all(len(plug.plans) == 1 for plug in plugs))
+        _, plug = start("worker-2", has_profile=False)
+        eventually(lambda: len(plug.plans) == 1)
+    assert plug.plans[0][2] == plugs[0].plans[0][2] == [(0, -1, 1_000_000, 1000), (1, -2, 0, 1000)]
 
 
 def test_a_killed_controller_is_missed_by_nobody_and_its_successor_counts_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -45,6 +46,9 @@ class Worker:
     def __init__(self, name: str, delay_ns: int = 0, iteration_ns: int = 100 * MS) -> None:
         self.name = name
         self.peer = name.encode()
+        self.client = f"client of {name}"
+        self.began_ns = 0
+        self.count = 2
         self.delay_ns = delay_ns
         self.iteration_ns = iteration_ns
         self.profile: Profile | None = profile(1000, 1000)
@@ -62,7 +66,14 @@ class Worker:
         self.lost = 0  # plans that do not arrive
 
     def iteration(self, now_ns: int) -> int:
-        return now_ns // self.iteration_ns
+        return (now_ns - self.began_ns) // self.iteration_ns
+
+    def begin_again(self, now_ns: int) -> None:
+        """Another client, as after ``resume``, or in a new process of the same name."""
+        self.client, self.began_ns = f"{self.name} since {now_ns}", now_ns
+        self.told.clear()
+        self.pending, self.profile = None, None
+        self.reported = self.last_plan = 0
 
     def say(self, kind: type, **fields: Any) -> Inbound:
         message: Inbound = kind(job=JOB, worker=self.name, **fields)
@@ -91,8 +102,8 @@ class Worker:
             return [
                 self.say(
                     Hello,
-                    client=f"client of {self.name}",
-                    workers=2,
+                    client=self.client,
+                    workers=self.count,
                     policy="prophet",
                     settings=self.settings,
                     iteration=iteration,
@@ -450,6 +461,22 @@ def test_a_host_near_the_thresholds_does_not_change_the_order_again_and_again() 
     assert sum(before != after for before, after in pairwise(orders)) <= 1
 
 
+def test_a_load_that_wanders_around_the_threshold_does_not_change_the_order_again_and_again() -> (
+    None
+):
+    """It stays on one side for half a minute at a time, longer than any plan must be held."""
+    draw = random.Random(1)
+    both = planners(samples=on_link(480_000_000))
+    world = World(*both)
+    away = 0.0
+    for _ in range(600):
+        away = 0.95 * away + draw.gauss(0, 0.02)
+        told(both, busy=min(1.0, max(0.0, 0.86 + away + draw.gauss(0, 0.03))), took_ns=420 * MS)
+        world.run(1)
+    orders = [plan.settings["in_order"] for _, plan in world.orders]
+    assert sum(before != after for before, after in pairwise(orders)) <= 3
+
+
 def test_a_plan_made_while_the_job_stands_still_is_not_for_a_far_iteration() -> None:
     class Evaluating(Worker):
         def iteration(self, now_ns: int) -> int:
@@ -552,6 +579,71 @@ def test_silence_counts_as_leaving_and_coming_back_as_joining() -> None:
     world.run(5)
     assert [event["worker"] for event in world.named("joined")].count("worker-1") == 2
     assert a.adopted[-1] == b.adopted[-1]
+
+
+def ranks_that_trained(seconds: float) -> tuple[World, Worker, Worker]:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    world.run(seconds)
+    assert len(a.adopted) == 1
+    return world, a, b
+
+
+@pytest.mark.parametrize("goodbyes", ["arrive", "are lost"])
+def test_ranks_that_resume_and_a_new_one_adopt_the_known_plan_together(goodbyes: str) -> None:
+    """The new one says hello first, and nobody has a profile yet."""
+    world, a, b = ranks_that_trained(100)
+    c = Worker("worker-2")
+    del world.workers[a.peer], world.workers[b.peer]
+    if goodbyes == "arrive":
+        for worker in (a, b):
+            world.coordinator.receive(worker.peer, worker.say(Bye), world.now_ns)
+        resumed = (c, a, b)
+    else:
+        world.run(11)
+        resumed = (a, c, b)
+    began_ns = world.now_ns
+    for worker in resumed:
+        worker.begin_again(began_ns)
+        worker.count = 3
+        world.workers[worker.peer] = worker
+        world.run(0.5)
+    world.run(4)
+    last = {worker.adopted[-1] for worker in resumed}
+    assert last == {(world.orders[-1][1].number, world.orders[-1][1].at_iteration)}
+    assert world.now_ns - began_ns < 6 * SECOND_NS
+    for worker in resumed:
+        worker.profile = profile(1000, 1000)
+    world.run(5)
+    assert len({worker.adopted[-1] for worker in resumed}) == 1
+    assert world.orders[-1][1].number > max(number for number, _ in last)
+
+
+def test_a_count_from_before_a_resumption_is_no_reason_to_wait() -> None:
+    """The goodbye of one is lost: for a while it counts as present, far ahead of the others."""
+    world, a, b = ranks_that_trained(100)
+    world.coordinator.receive(a.peer, a.say(Bye), world.now_ns)
+    del world.workers[a.peer], world.workers[b.peer]
+    c = Worker("worker-2")
+    for worker in (c, a):
+        worker.begin_again(world.now_ns)
+        world.workers[worker.peer] = worker
+    world.run(5)
+    assert not [event for event in world.named("left") if event["how"] == "silent"]
+    assert a.adopted[-1] == c.adopted[-1]
+    assert a.adopted[-1][1] < 50
+
+
+def test_one_that_comes_back_alone_gets_the_known_plan_at_once() -> None:
+    """The others, whose counts are others, keep it and are not waited for."""
+    world, a, b = ranks_that_trained(100)
+    world.coordinator.receive(b.peer, b.say(Bye), world.now_ns)
+    b.begin_again(world.now_ns)
+    world.run(4)
+    assert b.adopted[-1][0] == world.orders[-1][1].number
+    assert b.adopted[-1][1] < 40
+    assert not world.named("withdrawn")
+    assert len(a.adopted) == 1
 
 
 def test_a_second_worker_of_one_name_is_refused_while_the_first_lives() -> None:

@@ -93,6 +93,12 @@ SAVE = (
     "trap 'echo saved $RANK; exit 0' USR1; echo training $RANK; while :; do sleep 0.1; done",
 )  # fmt: skip
 """Ranks that stay until they may save a checkpoint."""
+SAVE_AT_THE_END = (
+    "--servers", "0", "--", "sh", "-c",
+    "trap \"trap '' TERM; sleep 4.5; echo > saved-$RANK; exit 0\" TERM; "
+    "echo training $RANK; while :; do sleep 0.1; done",
+)  # fmt: skip
+"""Ranks that stay until SIGTERM, and then save a checkpoint for longer than the usual grace."""
 FAIL = (
     "--servers",
     "0",
@@ -247,6 +253,14 @@ def saves_at_signal(job: Started) -> None:
     assert said.startswith("byteprophet: done after ")
     for rank in range(2):
         assert any(line.endswith(f"saved {rank}\n") for line in job.lines), job.lines
+
+
+def saves_at_the_end(job: Started, directory: Path) -> None:
+    """A job of ``SAVE_AT_THE_END`` with a longer grace, whose launcher is asked to end."""
+    job.process.terminate()
+    assert job.end(NAMED_S)[0] == 128 + signal.SIGTERM
+    for rank in range(2):
+        assert (directory / f"saved-{rank}").exists(), (directory, job.lines)
 
 
 def wait_until_gone(is_left: Callable[[], Sequence[object]], timeout_s: float) -> None:

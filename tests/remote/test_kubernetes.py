@@ -124,6 +124,21 @@ def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture
     assert str(job.spec.directory) == "/workspace"
 
 
+@pytest.mark.parametrize("jobset", [False, True])
+def test_pods_have_the_grace_and_time_to_end_after_it(
+    capsys: pytest.CaptureFixture[str], jobset: bool
+) -> None:
+    config, *others = printed(capsys, "--grace", "120", *(["--jobset"] if jobset else []))
+    assert parse_job(config["data"]["job.toml"], "job.toml").spec.limits.grace_s == 120
+    if jobset:
+        jobs = [each["template"] for each in others[0]["spec"]["replicatedJobs"]]
+    else:
+        jobs = others[1:]
+    pods = [job["spec"]["template"]["spec"] for job in jobs]
+    assert len(pods) == 3
+    assert all(pod["terminationGracePeriodSeconds"] > 120 for pod in pods)
+
+
 def test_files_of_this_host_travel_in_the_config_map(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

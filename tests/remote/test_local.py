@@ -12,11 +12,13 @@ from ..namespaces import why_not_permitted
 from .jobs import (
     NAMED_S,
     RUN,
+    SAVE_AT_THE_END,
     STAY,
     Started,
     each_killed_role_is_named,
     process_of,
     processes_below,
+    saves_at_the_end,
     wait_until_gone,
 )
 
@@ -32,6 +34,11 @@ def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, on: tuple
     each_killed_role_is_named(
         tmp_path, on, os.environ, lambda: processes_below(str(tmp_path)), has_controller=True
     )
+
+
+def test_a_script_saves_within_the_grace(tmp_path: Path) -> None:
+    command = [*RUN, "--grace", "60", *SAVE_AT_THE_END]
+    saves_at_the_end(Started(command, tmp_path, 2, os.environ), tmp_path)
 
 
 def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path) -> None:

@@ -22,12 +22,14 @@ from .jobs import (
     NO_FORKS,
     RUN,
     SAVE,
+    SAVE_AT_THE_END,
     STAY,
     Started,
     each_killed_role_is_named,
     processes_below,
     runs_as_alone,
     saves_at_signal,
+    saves_at_the_end,
     wait_until_gone,
 )
 from .pages import shown_on
@@ -79,6 +81,12 @@ def test_roles_end_with_the_launcher(tmp_path: Path, signum: int, status: int) -
 
 def test_a_script_saves_at_a_signal(tmp_path: Path) -> None:
     saves_at_signal(Started([*RUN, *ON, *SAVE], tmp_path, 2, ENVIRONMENT))
+
+
+def test_a_script_saves_within_the_grace(tmp_path: Path) -> None:
+    """Open MPI would kill it after a second."""
+    command = [*RUN, *ON, "--grace", "7", *SAVE_AT_THE_END]
+    saves_at_the_end(Started(command, tmp_path, 2, ENVIRONMENT), tmp_path)
 
 
 def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from .jobs import (
     NAMED_S,
     RUN,
     SAVE,
+    SAVE_AT_THE_END,
     SOON,
     STAY,
     Started,
@@ -189,6 +190,13 @@ def test_a_script_saves_at_slurms_signal(
     said = output.read_text()
     assert said.splitlines()[-1].startswith("byteprophet: done after "), said
     assert [f"saved {rank}\n" in said for rank in range(2)] == [True, True], said
+
+
+def test_a_script_saves_within_the_grace(tmp_path: Path, slurm: SlurmCluster) -> None:
+    number, _ = submitted(tmp_path, slurm, [*RUN, *ON, "--grace", "60", *SAVE_AT_THE_END])
+    slurm.command("scancel", "--batch", "--signal=TERM", number)
+    assert_nothing_left(tmp_path, slurm)
+    assert all((tmp_path / f"saved-{rank}").exists() for rank in range(2))
 
 
 def test_servers_of_a_heterogeneous_job_are_on_its_first_node(

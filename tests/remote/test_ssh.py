@@ -22,6 +22,7 @@ from .jobs import (
     NAMED_S,
     RUN,
     SAVE,
+    SAVE_AT_THE_END,
     SOON,
     STAY,
     Started,
@@ -30,6 +31,7 @@ from .jobs import (
     run,
     runs_as_alone,
     saves_at_signal,
+    saves_at_the_end,
     wait_until_gone,
     write_script,
 )
@@ -115,6 +117,14 @@ def test_roles_end_with_the_launcher(tmp_path: Path, ssh: Ssh, signum: int, stat
     job = started(tmp_path, ssh)
     job.process.send_signal(signum)
     assert job.end(NAMED_S)[0] == status
+    wait_until_gone(ssh.left, NAMED_S)
+
+
+@pytest.mark.job
+def test_a_script_saves_within_the_grace(tmp_path: Path, ssh: Ssh) -> None:
+    on = ["--on", "ssh", "--hosts", str(ssh.file), "--grace", "60"]
+    job = Started([*RUN, *on, *SAVE_AT_THE_END], tmp_path, 2, ssh.user.environment)
+    saves_at_the_end(job, ssh.scratch)
     wait_until_gone(ssh.left, NAMED_S)
 
 

@@ -35,7 +35,7 @@ from byteprophet.launcher import (
 from byteprophet.launcher.given_strategy import SERVERS, servers_under, with_strategy
 from byteprophet.launcher.restarts import Start, run_with_restarts
 from byteprophet.launcher.signals import outlive_script_signals
-from byteprophet.launcher.spec import WEEK_S
+from byteprophet.launcher.spec import GRACE_S, WEEK_S, Limits
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import parse_rate, parse_step
 from byteprophet.remote.launchers import (
@@ -192,6 +192,14 @@ def run(
     timeout: Annotated[
         float, typer.Option(show_default="a week", help="Seconds after which the job fails.")
     ] = WEEK_S,
+    grace: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long the script may take after SIGTERM, e.g. for a checkpoint, before it is"
+            " killed.",
+        ),
+    ] = GRACE_S,
     restarts: Annotated[
         int,
         typer.Option(
@@ -332,6 +340,7 @@ def run(
         or bandwidth is not None
         or bool(worker_bandwidth_bps or server_bandwidth_bps or steps),
         timeout_s=timeout,
+        limits=Limits(grace_s=grace),
         max_restarts=restarts,
         port=port,
         interface=interface,

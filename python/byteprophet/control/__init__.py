@@ -15,6 +15,7 @@
     issue.py        issues plans, and repeats them for workers that were late
     plan.py         profiles and bandwidths in, plan out: a pure function
     arrival_order.py  whether gradients go as they come, because the processor is the limit
+    host_need.py    what cores usually need for an iteration, and how much that varies
     log.py          writes and reads control.jsonl
     refusals.py     counts and logs refused messages
     server.py       the process
@@ -31,7 +32,9 @@ others fail in the handshake, so no other plan can arrive. After the handshake, 
 **Adopting a plan.** The controller picks an iteration that no worker has begun yet: the largest
 reported one plus a margin of time. Each worker hands the plan to the plug-in, which checks it,
 applies it in OnIteration at that count, and answers. A worker that gets the plan too late refuses
-it. The controller then issues the plan again, with a new number and a wider margin. No barrier is
+it. The controller then issues the plan again, with a new number and a wider margin. Iterations are
+those since the ranks started or resumed the job together, so a number means the same one on all of
+them, whatever their processes did before (``client.py``, ``members.py``). No barrier is
 needed, because a policy only decides when bytes leave: workers with different policies get the same
 sums, perhaps later. Partition sizes, which must agree, are never part of a plan.
 

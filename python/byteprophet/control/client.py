@@ -7,6 +7,13 @@ report. ``_profile``, ``_samples`` and ``_busy`` pass between the two threads: e
 as a whole, and the objects do not change. Gradients do not pass through here, and nothing blocks: a
 message that cannot be sent at once is sent again later.
 
+Iterations. The plug-in counts those of the process, the controller those of the job since its ranks
+started or resumed it together. ``_first`` converts between them: the plug-in's count when the
+client was made. ``init`` and ``resume`` make it, in the training thread and after BytePS has waited
+for all ranks, and that thread pushes no gradient before they return. So count 0 is the same point
+of the training on every rank, also on one that joined a job whose other processes are older. From
+there on, an iteration needs gradients of all ranks, so equal counts are the same iteration.
+
 A controller that does not know this worker (after a restart or a network failure) says so. The
 client then sends everything again: identity, number of the last plan, profile, samples.
 """
@@ -125,6 +132,7 @@ class Client:
         self._names = names
         self._feeds = feeds
         self._client = secrets.token_hex(8)
+        self._first = target.iteration()
         self._iterations = Iterations()
         self._took: deque[tuple[int, int]] = deque(maxlen=_MOST_TOLD)
         self.refused: Counter[str] = Counter()
@@ -205,14 +213,14 @@ class Client:
         error = self._why_not(plan)
         if error is None:
             self._last_plan, self._pending = plan.number, plan
-        late = error is not None and self._target.iteration() >= plan.at_iteration
+        late = error is not None and self._iteration() >= plan.at_iteration
         job, worker = self._identity.job, self._identity.worker
         answer = Staged(job=job, worker=worker, number=plan.number, late=late, error=error)
         self._untold.append(answer)
 
     def _why_not(self, plan: Plan) -> str | None:
         """Hands ``plan`` to the plug-in. Returns the reason if it was refused, else None."""
-        now = self._target.iteration()
+        now = self._iteration()
         if now >= plan.at_iteration:
             return f"iteration {now} has begun"
         if plan.at_iteration > now + _FARTHEST_ITERATIONS:
@@ -220,16 +228,23 @@ class Client:
         if _PARTITION in plan.settings:
             return f"{_PARTITION} cannot be part of a plan"
         try:
-            self._target.stage_plan(plan.at_iteration, plan.settings, self._times(plan))
+            at_iteration = self._first + plan.at_iteration
+            self._target.stage_plan(at_iteration, plan.settings, self._times(plan))
         except ValueError as refused:
             return str(refused)[:1000]
         return None
 
     def _times(self, plan: Plan) -> list[tuple[int, int, int, int]]:
-        """The times of the plan's tensors, as far as they are also in this worker's profile."""
+        """The times of the plan's tensors, as far as they are also in this worker's profile.
+
+        A worker that has just joined and has no profile yet takes the plan's forward order.
+        """
         numbers = {name: number for number, name in dict(self._names).items()}
-        tensors = () if self._profile is None else self._profile.tensors
-        priorities = {tensor.name: -1 - tensor.forward_order for tensor in tensors}
+        if self._profile is None:
+            priorities = {ready.name: -1 - place for place, ready in enumerate(plan.ready)}
+        else:
+            tensors = self._profile.tensors
+            priorities = {tensor.name: -1 - tensor.forward_order for tensor in tensors}
         return [
             (numbers[ready.name], priorities[ready.name], ready.ready_ns, ready.spread_ns)
             for ready in plan.ready
@@ -237,7 +252,9 @@ class Client:
         ]
 
     def _report(self) -> None:
-        self._took.extend(self._iterations.between(self._target.iteration_starts()))
+        starts = self._target.iteration_starts()
+        begun = ((count - self._first, ns) for count, ns in starts if count > self._first)
+        self._took.extend(self._iterations.between(begun))
         now_s = time.monotonic()
         if not self._welcomed:
             if now_s >= self._hello_due_s and self._say(self._hello()):
@@ -245,7 +262,7 @@ class Client:
                 self._hello_after_s = min(2 * self._hello_after_s, _LONGEST_HELLO_S)
             return
         pending, job, worker = self._pending, self._identity.job, self._identity.worker
-        if pending is not None and self._target.iteration() >= pending.at_iteration:
+        if pending is not None and self._iteration() >= pending.at_iteration:
             self._pending = None
             number, iteration = pending.number, pending.at_iteration
             self._adopted = Adopted(job=job, worker=worker, number=number, iteration=iteration)
@@ -266,7 +283,7 @@ class Client:
             workers=self._identity.workers,
             policy=self._identity.policy,
             settings=dict(self._identity.settings),
-            iteration=self._target.iteration(),
+            iteration=self._iteration(),
             plan=self._last_plan,
         )
 
@@ -274,7 +291,7 @@ class Client:
         status = Status(
             job=self._identity.job,
             worker=self._identity.worker,
-            iteration=self._target.iteration(),
+            iteration=self._iteration(),
             partition_bytes=self._target.partition_bytes(),
             busy=self._busy,
             took=list(self._took),
@@ -298,6 +315,10 @@ class Client:
         job, worker = self._identity.job, self._identity.worker
         if self._say(SamplesReport(job=job, worker=worker, samples=samples)):
             self._samples_told = samples
+
+    def _iteration(self) -> int:
+        """The job's iterations that have begun since this client was made."""
+        return self._target.iteration() - self._first
 
     def _say(self, message: Message) -> bool:
         return self._line.send(message)

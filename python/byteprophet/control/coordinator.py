@@ -28,6 +28,7 @@ from byteprophet.control.messages import (
 
 _MOST_WORKERS = 1024  # per job; limits the profiles in memory
 _SAMPLES_LOGGED_NS = 10_000_000_000
+_GOODBYE = "bye"
 
 
 class Coordinator:
@@ -68,7 +69,7 @@ class Coordinator:
             case Adopted():
                 self._issuer.adopted(member.name, message.number, message.iteration)
             case Bye():
-                self._leave(member, "bye", now_ns)
+                self._leave(member, _GOODBYE, now_ns)
         return []
 
     def was_deaf(self, time_ns: int) -> None:
@@ -101,7 +102,10 @@ class Coordinator:
             if other.hello.policy != hello.policy and other.name != hello.worker:
                 raise Refused("another policy", f"{hello.policy} of {hello.worker}")
         known = before is not None and before.present
+        start = self._members.start
         self._members.join(peer, hello, now_ns)
+        if self._members.start != start:
+            self._issuer.restarted()
         if not known:
             fields = {"client", "workers", "policy", "settings", "iteration", "plan"}
             self._record("joined", worker=hello.worker, **hello.model_dump(include=fields))
@@ -147,14 +151,14 @@ class Coordinator:
             if count > member.refused.get(reason, 0):
                 member.refused[reason] = count
                 self._record("refused", by=member.name, reason=reason, count=count)
-        self._issuer.took(member.name, status.took, now_ns)
-        if status.took:
+        if status.took and member.start == self._members.start:
+            self._issuer.took(member.name, status.took, now_ns)
             changed = self._issuer.host_changed(self._members.present, now_ns)
             if changed is not None:
                 self._issuer.want(changed, now_ns, came=False)
 
     def _leave(self, member: Member, how: str, now_ns: int) -> None:
-        member.present = False
+        self._members.leave(member, with_goodbye=how == _GOODBYE)
         self._record("left", worker=member.name, how=how, iteration=member.iteration)
         self._issuer.left(member.name)
         self._issuer.want(f"{member.name} left", now_ns)

@@ -1,20 +1,24 @@
 """Issues plans: decides when and for which iteration, and repeats them for workers that were late.
 
 The coordinator requests a plan. It is issued once all workers of the job are present with a
-profile, or if no worker has come, left or sent a new profile for ``_PATIENCE_NS``. Plans are at
+profile, or if no worker has come, left or sent a new profile for ``_PATIENCE_NS``. Once there has
+been a plan, a worker that joins gets one at once, and another when it has a profile. Plans are at
 least ``_PAUSE_NS`` apart. If some workers have a new profile, the plan waits up to ``_OTHERS_NS``
 for those of the others: a change of the batch or the model usually affects all of them, and a plan
 from half of the new profiles would only delay the right one.
 
 A plan's iteration is the largest reported one, extrapolated to now, plus ``_LEAD_NS`` (doubled with
 each attempt) and ``_LEAD_ITERATIONS``. It is extrapolated over at most ``_EXTRAPOLATED_NS`` and two
-iterations: a job that has reported none for longer stands still, e.g. for an evaluation.
+iterations: a job that has reported none for longer stands still, e.g. for an evaluation. Only
+clients of the job's last start count, because others may count from elsewhere (``members.py``).
+With a new start, all that was known by number of iteration is forgotten; the last solution stays.
 
 A plan made in a bad moment does not stay. Once link and host are steady and iterations are
 reported, the plan in force is what ``solve`` makes of them, up to the thresholds, after
 ``_HOLD_NS``, ``_PAUSE_NS`` and the lead. After a change to or from order of arrival, the host alone
 brings no other for ``SETTLING`` and ``COMPARED`` iterations, so that the two do not alternate. The
-thresholds for the way there and back differ (``arrival_order.py``).
+thresholds for the way there and back differ (``arrival_order.py``), and what crosses one must be
+more than the usual variation of the host's need (``host_need.py``).
 
 There is no clock: callers pass times. Only the coordinator uses it.
 """
@@ -22,17 +26,18 @@ There is no clock: callers pass times. Only the coordinator uses it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from pydantic import ValidationError
 
 from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
 from byteprophet.control.arrival_order import COMPARED, SETTLING, ArrivalOrder
+from byteprophet.control.host_need import HostNeed
 from byteprophet.control.iteration_times import IterationTimes
 from byteprophet.control.members import Member
 from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
-from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
+from byteprophet.control.plan import Facts, HostLimit, Link, NoPlan, Solution, slowest_link, solve
 from byteprophet.errors import UserError
 
 Send = tuple[bytes, Message]
@@ -67,11 +72,22 @@ class Issuer:
         self._wanted: list[str] = []  # reasons for a new plan; empty: none is wanted
         self._first_wanted_ns = self._wanted_ns = 0
         self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
+        self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
+        self._count_anew()
+
+    def _count_anew(self) -> None:
         self._times = IterationTimes()
         self._arrival = ArrivalOrder(self._times)
+        self._need = HostNeed()
         self._differs_ns: int | None = None  # since when the host asks for another order
+        self._was_unusual: bool | None = None  # the need when it began to; None: it does not
         self._changed_ns: int | None = None  # the last change to or from order of arrival
-        self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
+
+    def restarted(self) -> None:
+        """The job has started again: iterations count from 0, and policies have their defaults."""
+        self.tell_outcome(final=True)
+        self._adoption = None
+        self._count_anew()
 
     def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
         """Requests a new plan because of ``reason``.
@@ -112,7 +128,13 @@ class Issuer:
             return None
         ready = [member for member in members if member.profile is not None]
         host = replace(planned, host_ns=self._host_ns(ready))
-        if not self._arrival.should_change(host):
+        should_change = self._arrival.should_change(host)
+        if should_change and self._was_unusual is None:  # before it is part of what is usual
+            self._was_unusual = self._need.is_unusual(host.host_ns)
+        elif not should_change:
+            self._was_unusual = None
+        self._need.note(host.host_ns, now_ns)
+        if not should_change or not (self._was_unusual or self._has_settled_beyond(planned)):
             self._differs_ns = None
             return None
         if self._differs_ns is None:
@@ -124,6 +146,13 @@ class Issuer:
             f"the processor needs {host.host_ns / 1e6:.1f} ms an iteration, "
             f"{planned.host_ns / 1e6:.1f} ms when the plan was made"
         )
+
+    def _has_settled_beyond(self, planned: HostLimit) -> bool:
+        """Whether the host's usual need asks for another order."""
+        usual_ns = self._need.settled_ns
+        if usual_ns is None:
+            return False
+        return self._arrival.should_change(replace(planned, host_ns=usual_ns))
 
     def took(self, name: str, times: Sequence[tuple[int, int]], now_ns: int) -> None:
         """Worker ``name`` reports how long iterations took."""
@@ -197,7 +226,8 @@ class Issuer:
     def _is_complete(self, members: Sequence[Member], now_ns: int) -> bool:
         ready = [member for member in members if member.profile is not None]
         expected = max((member.hello.workers for member in members), default=1)
-        if len(ready) == len(members) >= expected:
+        has_planned = self._solution is not None
+        if ready and len(members) >= expected and (has_planned or len(ready) == len(members)):
             return True
         return bool(ready) and now_ns - self._wanted_ns > _PATIENCE_NS
 
@@ -267,11 +297,14 @@ class Issuer:
             self._record("no plan", reason=reason, error=_one_line(error))
             return []
         self.number = plan.number
-        names = frozenset(member.name for member in members)
+        last = max(member.start for member in members)
+        names = frozenset(member.name for member in members if member.start == last)
         self._adoption = Adoption(plan, names, attempt)
         self._issued_ns = now_ns
         if solution.is_in_order != self._arrival.in_order:
             self._changed_ns = now_ns
+            self._was_unusual = None
+            self._need.order_changed()
         self._arrival.issued(solution, plan.at_iteration, names)
         host = solution.host
         self._record(
@@ -296,15 +329,17 @@ class Issuer:
         return int(busy * (self._times.usual_ns() or 0))
 
     def _iteration_for(
-        self, members: Iterable[Member], solution: Solution, attempt: int, now_ns: int
+        self, members: Sequence[Member], solution: Solution, attempt: int, now_ns: int
     ) -> int:
         usual_ns = self._times.usual_ns() or solution.predicted_iteration_ns
         iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
         most_ns = _EXTRAPOLATED_NS + 2 * iteration_ns
+        last = max(member.start for member in members)
         begun = max(
             member.iteration + math.ceil(min(now_ns - member.iteration_ns, most_ns) / iteration_ns)
             for member in members
+            if member.start == last
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
 

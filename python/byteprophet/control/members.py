@@ -1,4 +1,13 @@
-"""The controller's state for each worker. Only the coordinator uses it."""
+"""The controller's state for each worker. Only the coordinator uses it.
+
+**Starts of a job.** BytePS' ranks start a job together, and resume it together after ``suspend``,
+some perhaps in new processes. Each makes a client then, and counts iterations from there
+(``client.py``). So counts of two clients can be compared if they belong to the same start. A new
+client belongs to another start than the clients before it if its worker already had one in that
+start, or if somebody has said goodbye in it. Messages of a start may arrive before the goodbyes of
+the one before it, so a client may be taken for older than it is. It then gets plans like all
+others, but the iteration at which they are adopted is computed without it, and nobody waits for it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +31,7 @@ class Member:
     hello: Hello
     heard_ns: int
     present: bool = True
+    start: int = 0  # which start of the job its client belongs to
     iteration: int = 0
     iteration_ns: int = 0  # when the iteration was reported
     partition_bytes: int = 0  # 0: not reported yet
@@ -57,6 +67,8 @@ class Members:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Member] = {}
+        self._start = 0  # of the client that was made last
+        self._has_goodbye = False  # in that start
 
     def join(self, peer: bytes, hello: Hello, now_ns: int) -> Member:
         """Adds a member for the worker that said ``hello``.
@@ -65,13 +77,29 @@ class Members:
         numbers start again with each life of the client.
         """
         before = self._by_name.get(hello.worker)
+        is_known = before is not None and before.hello.client == hello.client
+        had_one = before is not None and before.start == self._start
+        if not is_known and (had_one or self._has_goodbye):
+            self._start += 1
+            self._has_goodbye = False
         member = Member(peer, hello, now_ns, iteration=hello.iteration, iteration_ns=now_ns)
+        member.start = before.start if before is not None and is_known else self._start
         if before is not None:
             member.profile, member.samples = before.profile, before.samples
-            if before.hello.client == hello.client:
+            if is_known:
                 member.profile_number, member.refused = before.profile_number, before.refused
         self._by_name[hello.worker] = member
         return member
+
+    def leave(self, member: Member, *, with_goodbye: bool) -> None:
+        """``member`` has left. It is kept for the case that it comes back."""
+        member.present = False
+        self._has_goodbye |= with_goodbye and member.start == self._start
+
+    @property
+    def start(self) -> int:
+        """The number of the job's start to which the newest client belongs, from 0."""
+        return self._start
 
     def of(self, peer: bytes, name: str) -> Member | None:
         """The member ``name`` if it is present on the connection ``peer``, else None."""

@@ -15,7 +15,7 @@ from itertools import pairwise
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.launcher.environment import told_environment
-from byteprophet.launcher.spec import JobSpec
+from byteprophet.launcher.spec import WEEK_S, JobSpec
 from byteprophet.schedulers import DEFAULT, MAX_PARTITION_BYTES, PLANNED
 
 LOOPBACK = "127.0.0.1"
@@ -59,6 +59,10 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         _check_all_reduce(spec)
     if math.isnan(spec.timeout_s) or spec.timeout_s <= 0:
         raise UserError(f"timeout {spec.timeout_s:g}: must be a positive number of seconds")
+    if not 0 <= spec.limits.grace_s <= WEEK_S:
+        raise UserError(
+            f"grace {spec.limits.grace_s:g}: must be a number of seconds from 0 to {WEEK_S:.0f}"
+        )
     if spec.partition_bytes is not None and not 0 < spec.partition_bytes <= MAX_PARTITION_BYTES:
         raise UserError(
             f"partition bytes {spec.partition_bytes}: must be from 1 to {MAX_PARTITION_BYTES}"

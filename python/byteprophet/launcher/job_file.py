@@ -19,7 +19,7 @@ import tomli_w
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import has_schema, parse_table, read_text, whole_number
-from byteprophet.launcher.spec import WEEK_S, JobSpec
+from byteprophet.launcher.spec import GRACE_S, WEEK_S, JobSpec, Limits
 from byteprophet.schedulers import DEFAULT
 
 SCHEMA = 1
@@ -27,8 +27,8 @@ _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _NAME_TIMEOUT_S = 120.0  # a pod's name is known only when the pod has an address
 _FIELDS = (
     "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
-    "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "controller",
-    "controller_keys", "restart", "max_restarts",
+    "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "grace_s",
+    "controller", "controller_keys", "restart", "max_restarts",
 )  # fmt: skip
 
 
@@ -134,6 +134,7 @@ def job_text(job: JobFile) -> str:
         "run_directory": str(spec.run_directory),
         "environment": dict(spec.environment),
         "timeout_s": spec.timeout_s,
+        "grace_s": spec.limits.grace_s,
         "controller": None if controller is None else f"{controller.host}:{controller.port}",
         "controller_keys": job.controller_keys or None,
         "restart": spec.restart or None,
@@ -156,9 +157,6 @@ def _job(table: dict[str, Any]) -> JobFile:
         raise UserError("command: must be a list of words")
     if any("\0" in word for word in command):
         raise UserError("command: no word can contain a NUL")
-    timeout_s = table.get("timeout_s", WEEK_S)
-    if type(timeout_s) not in (int, float):
-        raise UserError(f"timeout_s {timeout_s!r}: must be a number of seconds")
     partition_bytes = table.get("partition_bytes")
     spec = JobSpec(
         command=tuple(command),
@@ -171,7 +169,8 @@ def _job(table: dict[str, Any]) -> JobFile:
         partition_bytes=None if partition_bytes is None else _whole(table, "partition_bytes", 1),
         environment=_environment(table.get("environment", {})),
         directory=Path(_text(table, "directory", ".")),
-        timeout_s=float(timeout_s),
+        timeout_s=_seconds(table, "timeout_s", WEEK_S),
+        limits=Limits(grace_s=_seconds(table, "grace_s", GRACE_S)),
         controller="controller" in table,
         restart=_whole({"restart": 0, **table}, "restart", 0),
         max_restarts=_whole({"max_restarts": 0, **table}, "max_restarts", 0),
@@ -193,6 +192,13 @@ def _whole(table: Mapping[str, Any], name: str, least: int) -> int:
     if type(value) is not int or value < least:
         raise UserError(f"{name} {value!r}: must be a whole number from {least} on")
     return value
+
+
+def _seconds(table: Mapping[str, Any], name: str, usual_s: float) -> float:
+    value = table.get(name, usual_s)
+    if type(value) not in (int, float):
+        raise UserError(f"{name} {value!r}: must be a number of seconds")
+    return float(value)
 
 
 def _text(table: Mapping[str, Any], name: str, usual: str) -> str:

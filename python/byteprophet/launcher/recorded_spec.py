@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.launcher.spec import JobSpec
+from byteprophet.launcher.spec import GRACE_S, JobSpec, Limits
 from byteprophet.network.steps import parse_step
 
 
@@ -39,6 +39,7 @@ def spec_of_run(config: Mapping[str, Any], run_directory: Path) -> JobSpec:
             namespaces=config["namespaces"],
             interface=config.get("interface"),
             timeout_s=config["timeout_s"],
+            limits=Limits(grace_s=config.get("grace_s", GRACE_S)),
             ranks=config.get("ranks", False),
         )
     except (KeyError, TypeError, ValueError) as error:

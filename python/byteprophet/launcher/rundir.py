@@ -75,6 +75,7 @@ def prepare(
         "interface": spec.interface,
         "ranks": spec.ranks or None,
         "timeout_s": spec.timeout_s,
+        "grace_s": spec.limits.grace_s,
         "max_restarts": spec.max_restarts or None,
         "elsewhere": elsewhere or None,
         "strategy_digest": digest_now(given_file(environment, spec.directory)),

@@ -15,6 +15,8 @@ from byteprophet.network.steps import Step
 Echo = Callable[[str, str], None]
 
 WEEK_S = 7 * 24 * 3600.0
+GRACE_S = 3.0
+"""How long processes may take to end after SIGTERM, unless the user says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class RoleCommands:
 class Limits:
     """The launcher's waiting times, in seconds."""
 
-    grace_s: float = 3.0  # from SIGTERM to SIGKILL
+    grace_s: float = GRACE_S  # from SIGTERM to SIGKILL
     farewell_s: float = 5.0  # for servers and scheduler to end after all workers
     premature_s: float = 10.0  # for the other servers and the scheduler to follow one that ended
     last_words_s: float = 4.0  # for workers to save their data after another role is lost

@@ -43,8 +43,9 @@ from byteprophet.whole_files import make_directory
 
 ROLES = "roles"
 """The folder of the run directory in which roles' own directories are until the job's end."""
-# A role on another host has its own grace (Limits.grace_s); then its files are fetched.
-LIMITS = Limits(grace_s=60.0, farewell_s=20.0, premature_s=30.0, last_words_s=8.0)
+ENDING_S = 10.0
+"""How long a role may take to end after its grace: it kills its processes, and removes memory."""
+_FETCHING_S = 60.0  # then its files are fetched
 _KEYS = "keys"
 _LATER_S = 60.0  # a role's time limit is later than the job's, which names all roles
 
@@ -106,11 +107,22 @@ def carried_environment(spec: JobSpec) -> dict[str, str]:
 def run_at(site: Site[HostT], spec: JobSpec, echo: Echo | None = None) -> JobResult:
     """Runs ``spec`` there, as ``run_job`` does here."""
     controller = None if site.controller is None else site.controller.port
-    spec = replace(spec, limits=LIMITS)
     job = resolve_on_hosts(
-        spec, site.root.host, site.root.host, site.root.port, controller, runs_here=False
+        with_client_limits(spec),
+        site.root.host,
+        site.root.host,
+        site.root.port,
+        controller,
+        runs_here=False,
     )
     return run_resolved(job, echo, _Elsewhere(site, spec))
+
+
+def with_client_limits(spec: JobSpec) -> JobSpec:
+    """``spec`` for the supervisor of clients, whose roles have the grace of ``spec`` themselves."""
+    grace_s = spec.limits.grace_s + _FETCHING_S
+    limits = Limits(grace_s=grace_s, farewell_s=20.0, premature_s=30.0, last_words_s=8.0)
+    return replace(spec, limits=limits)
 
 
 class _Elsewhere(Generic[HostT]):

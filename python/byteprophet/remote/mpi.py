@@ -7,6 +7,7 @@ file system that all hosts share.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -26,12 +27,12 @@ from byteprophet.remote.addresses import root_address
 from byteprophet.remote.by_rank import BY_RANK, units_of
 from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import (
-    LIMITS,
     ROLES,
     carried_environment,
     collect,
     needed_paths,
     refuse_local,
+    with_client_limits,
 )
 from byteprophet.remote.look import Look, check_look, parse_looks
 from byteprophet.remote.placement import Unit
@@ -40,6 +41,7 @@ from byteprophet.whole_files import make_directory, write_whole
 
 _LOOK_TIMEOUT_S = 120.0
 _VERSION_TIMEOUT_S = 20.0
+_ENDING_S = 2.0  # for a role, once it has killed its processes
 _MPIRUN = "mpirun"
 
 
@@ -63,7 +65,7 @@ def find_mpi_site(spec: JobSpec, hosts: Path | None) -> MpiSite:
         raise UserError("--controller: not with --on mpi, which waits for all of its processes")
     resolve_on_hosts(spec, "", "", 0, None, runs_here=False)
     units = tuple(units_of(spec))
-    command = _mpirun(len(units), hosts)
+    command = _mpirun(len(units), hosts, spec.limits.grace_s)
     looks = _look(command, [str(Path.cwd()), *needed_paths(spec)])
     missing = set(range(len(units))) - looks.keys()
     if missing:
@@ -77,9 +79,13 @@ def find_mpi_site(spec: JobSpec, hosts: Path | None) -> MpiSite:
 
 def run_by_mpirun(site: MpiSite, spec: JobSpec, echo: Echo | None = None) -> JobResult:
     """Runs ``spec`` there, as ``run_job`` does here."""
-    spec = replace(spec, limits=LIMITS)
     job = resolve_on_hosts(
-        spec, site.root.host, site.root.host, site.root.port, None, runs_here=False
+        with_client_limits(spec),
+        site.root.host,
+        site.root.host,
+        site.root.port,
+        None,
+        runs_here=False,
     )
     return run_resolved(job, None if echo is None else by_role(echo), _Elsewhere(site, spec))
 
@@ -125,11 +131,14 @@ def mpirun_per_host(hosts: Path | None) -> tuple[str, ...]:
     return (path, *hostfile, "--map-by", "ppr:1:node", "--bind-to", "none", "--wdir", "/")
 
 
-def _mpirun(count: int, hosts: Path | None) -> tuple[str, ...]:
+def _mpirun(count: int, hosts: Path | None, grace_s: float) -> tuple[str, ...]:
     path, hostfile = _open_mpi(hosts)
     # Roles wait more than they compute, and have threads: not one core each.
     spread = ["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none"]
-    return (path, "-np", str(count), *hostfile, *spread, "--wdir", "/")
+    # Otherwise mpirun kills roles a second after it has asked them to end. It waits for all of this
+    # time, even if they end sooner.
+    kills = ["--mca", "odls_base_sigkill_timeout", str(math.ceil(grace_s + _ENDING_S))]
+    return (path, "-np", str(count), *hostfile, *spread, *kills, "--wdir", "/")
 
 
 def _open_mpi(hosts: Path | None) -> tuple[str, list[str]]:

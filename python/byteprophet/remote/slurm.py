@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from byteprophet.errors import UserError
+from byteprophet.launcher.job_file import parse_job
 from byteprophet.launcher.tether import BEAT_PERIOD_S, Told
 from byteprophet.network.tools import require
 from byteprophet.remote import tethered
+from byteprophet.remote.job import ENDING_S
 from byteprophet.remote.look import Look, parse_looks
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.programs import run_program
@@ -169,7 +171,8 @@ class Slurm:
         dies_with = [require("setpriv"), "--pdeathsig", "TERM", "--"]
         return [
             *dies_with,
-            *(sys.executable, "-I", "-S", tethered.__file__, str(path), str(BEAT_PERIOD_S), "--"),
+            *(sys.executable, "-I", "-S", tethered.__file__, str(path), str(BEAT_PERIOD_S)),
+            *(str(parse_job(told.job, "job").spec.limits.grace_s + ENDING_S), "--"),
             *(*dies_with, *step, *role),
         ]
 

@@ -1,11 +1,11 @@
 """Runs a command that passes its standard input on to a role elsewhere (srun), as a program.
 
-    python -I -S tethered.py FILE BEAT_PERIOD_S -- COMMAND...
+    python -I -S tethered.py FILE BEAT_PERIOD_S ROLE_TIMEOUT_S -- COMMAND...
 
 The command gets the content of FILE, then a beat per second (launcher/tether.py), a word for each
 SIGUSR1 and SIGUSR2 that comes here, then, after SIGTERM, the request to end. Its output and exit
-status become those of this process. If the role does not end, because its host is gone, the command
-is killed.
+status become those of this process. If the role does not end within ROLE_TIMEOUT_S of the request,
+because its host is gone, the command is killed.
 
 This file imports only the standard library: it starts quickly, and there is one per role. One
 thread does everything. It never waits for the pipe: beats that find it full are left out.
@@ -25,10 +25,9 @@ from pathlib import Path
 _BEAT = b"\n"
 _END = b"end\n"
 _PASSED_ON: dict[int, bytes] = {signal.SIGUSR1: b"usr1\n", signal.SIGUSR2: b"usr2\n"}
-_ROLE_TIMEOUT_S = 10.0  # after the request; a role has 3 s for its processes
 
 
-def main(told: bytes, period_s: float, command: list[str]) -> int:
+def main(told: bytes, period_s: float, role_timeout_s: float, command: list[str]) -> int:
     """Runs ``command`` to its end; its exit status, or 128 plus the number of its signal."""
     asked = threading.Event()
     words: list[bytes] = []
@@ -46,7 +45,7 @@ def main(told: bytes, period_s: float, command: list[str]) -> int:
     deadline_s = None
     while process.poll() is None:
         if asked.is_set():
-            deadline_s = deadline_s or time.monotonic() + _ROLE_TIMEOUT_S
+            deadline_s = deadline_s or time.monotonic() + role_timeout_s
             if time.monotonic() > deadline_s:
                 process.kill()  # what it would wait for is gone
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
@@ -60,5 +59,5 @@ def main(told: bytes, period_s: float, command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    path, period, _, *words = sys.argv[1:]
-    sys.exit(main(Path(path).read_bytes(), float(period), words))
+    path, period, role_timeout, _, *words = sys.argv[1:]
+    sys.exit(main(Path(path).read_bytes(), float(period), float(role_timeout), words))

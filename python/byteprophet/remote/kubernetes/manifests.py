@@ -10,6 +10,7 @@ the Service, or the JobSet's own, leads to an address.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from byteprophet.input_files import read_text
 from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.one_role import JOBSET_RESTART
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.remote.job import carried_environment
+from byteprophet.remote.job import ENDING_S, carried_environment
 from byteprophet.remote.kubernetes.pod import COMPONENT, CONTAINER
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, RolePods
 
@@ -52,7 +53,11 @@ def job_objects(pods: PodsFile, spec: JobSpec, jobset: bool, restarts: int = 0) 
     ``restarts``: how often a JobSet starts all pods again after one of them has failed.
     """
     config = _config_map(pods, spec, jobset)
-    jobs = {kind: _job_spec(pods, kind, count, jobset) for kind, count in role_counts(spec).items()}
+    grace_s = math.ceil(spec.limits.grace_s + ENDING_S)
+    jobs = {
+        kind: _job_spec(pods, kind, count, jobset, grace_s)
+        for kind, count in role_counts(spec).items()
+    }
     if jobset:
         return [config, _jobset(pods, restarts, jobs)]
     named = [
@@ -162,7 +167,7 @@ def _jobset(pods: PodsFile, restarts: int, jobs: Mapping[str, Object]) -> Object
     }
 
 
-def _job_spec(pods: PodsFile, kind: str, count: int, jobset: bool) -> Object:
+def _job_spec(pods: PodsFile, kind: str, count: int, jobset: bool, grace_s: int) -> Object:
     return {
         "completionMode": "Indexed",
         "completions": count,
@@ -170,7 +175,7 @@ def _job_spec(pods: PodsFile, kind: str, count: int, jobset: bool) -> Object:
         "backoffLimit": 0,
         "template": {
             "metadata": {"labels": {INSTANCE: pods.name, COMPONENT: kind}},
-            "spec": _pod_spec(pods, kind, jobset),
+            "spec": {"terminationGracePeriodSeconds": grace_s, **_pod_spec(pods, kind, jobset)},
         },
     }
 

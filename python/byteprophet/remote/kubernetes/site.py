@@ -24,7 +24,7 @@ from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.echoes import by_role
-from byteprophet.remote.job import LIMITS, refuse_local
+from byteprophet.remote.job import refuse_local, with_client_limits
 from byteprophet.remote.kubernetes.client import (
     PODS,
     Task,
@@ -107,8 +107,7 @@ class InPods:
         return self.pods.name + (f"-{spec.restart}" if spec.restart else "")
 
     def _run(self, kubectl: str, spec: JobSpec, echo: Echo | None) -> JobResult:
-        spec = replace(spec, limits=LIMITS)
-        job = resolve_on_hosts(spec, "", "", 0, None, runs_here=False)
+        job = resolve_on_hosts(with_client_limits(spec), "", "", 0, None, runs_here=False)
         run_directory = spec.run_directory.absolute()
         task = Task(
             kubectl=[kubectl, *self._namespace],

@@ -38,6 +38,7 @@ from byteprophet.launcher.job_file import Address, JobFile, job_text, parse_job
 from byteprophet.launcher.tether import Told
 from byteprophet.remote.addresses import root_address
 from byteprophet.remote.echoes import with_role
+from byteprophet.remote.job import ENDING_S
 from byteprophet.remote.look import Look, check_look
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster.actor import RoleActor
@@ -50,7 +51,6 @@ _SILENT_S = 4.0
 _LOST_TIMEOUT_S = 40.0  # for Ray to say that a raylet has ended; by default it takes 15 to 20 s
 _FIRST_CAUSE_S = 2.0  # for others to fail, too, of which one knows more
 _FAREWELL_S = 15.0
-_END_TIMEOUT_S = 15.0
 _FETCH_TIMEOUT_S = 600.0
 _TERMINATED = 143
 
@@ -357,7 +357,8 @@ class Client:
         for role in self._roles:
             if role.is_running:
                 role.actor.end.remote()
-        deadline_s = time.monotonic() + _END_TIMEOUT_S
+        grace_s = parse_job(self._task.job, "job").spec.limits.grace_s
+        deadline_s = time.monotonic() + grace_s + ENDING_S
         while any(role.is_running for role in self._roles) and time.monotonic() < deadline_s:
             self._take_lines(_LINES_S)
         for role, scratch in zip(self._roles, self._task.scratch, strict=True):

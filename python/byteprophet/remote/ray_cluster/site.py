@@ -24,12 +24,12 @@ from byteprophet.network.tools import require
 from byteprophet.remote.by_rank import units_of
 from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import (
-    LIMITS,
     ROLES,
     carried_environment,
     collect,
     needed_paths,
     refuse_local,
+    with_client_limits,
 )
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster.client import Task
@@ -92,8 +92,7 @@ def run_by_ray(site: RaySite, spec: JobSpec, echo: Echo | None = None) -> JobRes
 
     Raises ``UserError`` if the cluster cannot be reached, or has no room.
     """
-    spec = replace(spec, limits=LIMITS)
-    job = resolve_on_hosts(spec, "", "", 0, None, runs_here=False)
+    job = resolve_on_hosts(with_client_limits(spec), "", "", 0, None, runs_here=False)
     elsewhere = _Elsewhere(site, spec)
     result = run_resolved(job, None if echo is None else by_role(echo), elsewhere)
     if result.failed is not None and elsewhere.is_refused:
