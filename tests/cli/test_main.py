@@ -122,10 +122,23 @@ def test_messages_are_no_part_of_the_results_where_standard_error_is_closed(
     assert json.loads(done.stdout)
 
 
-def test_a_job_waits_for_no_plots_and_no_arrays() -> None:
-    """What only other commands need is not imported."""
-    looks = "import sys; sys.exit(not sys.modules.keys().isdisjoint(['matplotlib', 'numpy']))"
-    runs = "from byteprophet.cli.main import run_cli; run_cli(['run', '--help'])"
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["run", "--help"], ["matplotlib", "numpy", "torch"]),
+        (["--help"], ["matplotlib", "torch"]),
+        (
+            ["simulate", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "8", "--strategy", "tp=8"],
+            ["matplotlib", "torch"],
+        ),
+    ],
+    ids=["a job", "all commands", "a simulation"],
+)
+def test_a_command_does_not_wait_for_what_it_does_not_need(
+    arguments: list[str], unneeded: list[str]
+) -> None:
+    looks = f"import sys; sys.exit(not sys.modules.keys().isdisjoint({unneeded}))"
+    runs = f"from byteprophet.cli.main import run_cli; assert run_cli({arguments}) == 0"
     done = subprocess.run([sys.executable, "-c", f"{runs}; {looks}"], timeout=60, check=False)
     assert done.returncode == 0
 

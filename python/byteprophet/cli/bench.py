@@ -16,7 +16,6 @@ from byteprophet.bench.grid import built_in_grids
 from byteprophet.bench.grid_phases import PHASES
 from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
 from byteprophet.cli.given import is_given, refuse_given
-from byteprophet.cli.grid import bench_grid
 from byteprophet.cli.lists import split
 from byteprophet.cli.owners import EQUAL, OWNERS_HELP, parse_owners
 from byteprophet.cli.run import parse_rates, parse_settings
@@ -203,6 +202,8 @@ def bench(
     if grid is not None:
         refuse_given(context, _OF_A_WORKLOAD, "cannot be combined with --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
+        from byteprophet.cli.grid import bench_grid  # it imports matplotlib: a second
+
         return bench_grid(grid, slowed, phase, names, rounds, out, report, json_file)
     refuse_given(context, _OF_A_GRID, "needs --grid")
     if workload is None:

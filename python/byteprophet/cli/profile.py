@@ -17,8 +17,7 @@ from byteprophet.profile import read_profile, waits
 from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import Profile, profile_path
 from byteprophet.report.console import table_console
-from byteprophet.report.plot import save
-from byteprophet.report.profile import draw_profile, profile_tables
+from byteprophet.report.profile import profile_tables
 from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFERS
 from byteprophet.whole_files import check_no_link
@@ -84,6 +83,10 @@ def profile(
 
 
 def _save_picture(loaded: Profile, picture: Path) -> None:
+    # Only here: matplotlib takes a second.
+    from byteprophet.report.plot import save
+    from byteprophet.report.profile_plot import draw_profile
+
     try:
         check_no_link(picture)
         save(draw_profile(loaded), picture)
