@@ -43,6 +43,7 @@ class Task:
         step: the number of the step that it belongs to; -1: none.
         message: what it communicates.
         released: it does not begin before ``begin_ns``, because what it needs was not recorded.
+        is_earlier: it was launched before the trace began.
     """
 
     use: Use
@@ -56,6 +57,7 @@ class Task:
     step: int = -1
     message: Message | None = None
     released: bool = False
+    is_earlier: bool = False
 
 
 @dataclass(frozen=True)
