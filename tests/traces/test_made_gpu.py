@@ -101,6 +101,7 @@ def test_a_full_queue_of_launches_gives_the_host_the_pace_of_the_gpu(
     recorded = replay_traces(traces)
     assert recorded.replayed_ns / 1000 == pytest.approx(mean(true_us), rel=0.001)
     assert recorded.built.unmatched == 0
+    assert all(bool(trace.inferred_ns) is not job.keeps_backlog for trace in traces)
     for name, (compute, links) in RATES.items():
         changed = replace(
             job, kernel_us=job.kernel_us * compute, all_reduce_us=job.all_reduce_us / links

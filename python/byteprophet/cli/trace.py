@@ -125,6 +125,12 @@ def trace(
         typer.echo(json.dumps(report, indent=1))
         return 0
     _show(recorded, None if result is recorded else result)
+    inferred_ns = sum(one.inferred_ns for one in traces) // len(traces)
+    if inferred_ns:
+        typer.echo(
+            "Taken as computation, because it was launched before the trace and is not in it: "
+            f"{ms_text(inferred_ns)}; profile with a warm-up step"
+        )
     for kind, time_ns in kept.items():
         typer.echo(f"Kept as recorded, because there is no model of {kind}: {ms_text(time_ns)}")
     if not_sized_ns:

@@ -56,6 +56,7 @@ class _Builder:
         self._profile = profile
         self._streams = Streams(profile)
         earlier = earlier_work(profile, self._streams)
+        self._inferred_ns = sum(work.end_ns - work.begin_ns for work in earlier)
         if earlier:
             profile.work += earlier
             self._streams = Streams(profile)
@@ -295,6 +296,7 @@ class _Builder:
             tuple(found),
             tuple(steps),
             unexplained_ns=self._streams.unexplained_ns,
+            inferred_ns=self._inferred_ns,
         )
 
 

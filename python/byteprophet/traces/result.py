@@ -168,6 +168,7 @@ class TraceReplay:
             "matched": self.built.matched,
             "unmatched": self.built.unmatched,
             "unexplained_ns": [trace.unexplained_ns for trace in traces],
+            "inferred_ns": [trace.inferred_ns for trace in traces],
             "measured_ns": self.measured_ns or None,
             "replayed_ns": self.replayed_ns,
             "long_run_ns": self.long_run_ns,

@@ -92,6 +92,8 @@ class RankTrace:
             compare a replay with.
         unexplained_ns: the time in which work on a device waited, and no reason is known. A replay
             leaves it out.
+        inferred_ns: the time of work that was launched before the trace and is not in it, but that
+            launches waited for. All of it counts as computation.
     """
 
     path: Path
@@ -102,6 +104,7 @@ class RankTrace:
     steps: tuple[Step, ...]
     has_times: bool = True
     unexplained_ns: int = 0
+    inferred_ns: int = 0
 
     @property
     def has_device(self) -> bool:
