@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,32 @@ def test_says_what_is_not_as_in_the_model(
     )
     assert "there is no model of broadcast: 0.0 ms" in printed
     assert "Taken as large, because sizes are not recorded: 1.8 ms" in printed
+
+
+def test_says_what_it_infers_and_what_is_so_in_the_long_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Launches wait for a GPU whose work is not in the profile; with slower kernels, all do."""
+    full = Job(
+        layers=40,
+        kernel_us=100,
+        operator_us=30,
+        all_reduce_us=100,
+        steps=3,
+        reads_loss=False,
+        queue=300,
+        warm_up=12,
+    )
+    write_profiles(tmp_path / "full", replace(full, keeps_backlog=False))
+    assert run_cli(["trace", str(tmp_path / "full")]) == 0
+    assert "because it was launched before the trace and is not in it" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    write_profiles(tmp_path / "host", replace(full, kernel_us=20, all_reduce_us=40, warm_up=30))
+    assert run_cli(["trace", str(tmp_path / "host"), "--compute-scale", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "in the long run" in printed
+    assert "launched before the trace" not in printed
 
 
 def test_writes_for_perfetto_and_chakra(

@@ -2,8 +2,9 @@
 
 Each step, the training thread launches the forward pass. autograd's thread launches the backward
 pass, and an all-reduce on a stream of its own after every other layer, which waits for the layer's
-kernel. The optimizer's kernels wait for all of these. Then the training thread waits for the GPU.
-The files are what ``torch.profiler`` would have written.
+kernel. The optimizer's kernels wait for all of these. Then the training thread waits for the GPU,
+or goes on, until the queue of launches is full. The files are what ``torch.profiler`` would have
+written.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class Job:
         all_reduce_us: the time of an all-reduce once all ranks are there.
         steps: the number of profiled steps.
         sync_records: the profile has records of waits (``cuda_sync``).
+        reads_loss: the training thread waits for the GPU at the end of each step.
+        queue: how many launches to the stream that computes may be outstanding; 0: any number.
+        queues_events: records of events and waits for them take places in that queue, too.
+        warm_up: steps before those that are profiled.
+        keeps_backlog: the profile has the kernels that begin in it but were launched before.
     """
 
     ranks: int = 2
@@ -42,6 +48,11 @@ class Job:
     all_reduce_us: float = 500.0
     steps: int = 4
     sync_records: bool = False
+    reads_loss: bool = True
+    queue: int = 0
+    queues_events: bool = False
+    warm_up: int = 0
+    keeps_backlog: bool = True
 
 
 @dataclass
@@ -54,15 +65,16 @@ class _Rank:
     compute_us: float = 0.0
     communication_us: float = 0.0
     correlation: int = 0
-    recorded: int = 0
+    queued: list[float] = field(default_factory=list)  # when each place was or will be free
 
 
 def write_profiles(folder: Path, job: Job, seed: int = 0) -> list[float]:
     """Writes a file per rank. Returns the true times of the steps, of the slowest rank, in us."""
     folder.mkdir(parents=True, exist_ok=True)
     ranks = [_Rank(random.Random(seed * 1000 + rank)) for rank in range(job.ranks)]
-    times = [_step(job, ranks, step) for step in range(job.steps)]
+    times = [_step(job, ranks, step) for step in range(job.warm_up + job.steps)][job.warm_up :]
     for number, rank in enumerate(ranks):
+        _drop_warm_up(job, rank)
         trace = {
             "schemaVersion": 1,
             "distributedInfo": {"backend": "nccl", "rank": number, "world_size": job.ranks},
@@ -70,6 +82,24 @@ def write_profiles(folder: Path, job: Job, seed: int = 0) -> list[float]:
         }
         (folder / f"rank{number}.json").write_text(json.dumps(trace))
     return times
+
+
+def _drop_warm_up(job: Job, rank: _Rank) -> None:
+    """Leaves what began in the profiled steps."""
+    begin_us = min(
+        event["ts"] for event in rank.events if event["name"] == f"ProfilerStep#{job.warm_up}"
+    )
+    launched = {
+        event["args"].get("correlation")
+        for event in rank.events
+        if event["pid"] != 0 and event["ts"] >= begin_us
+    }
+    rank.events = [
+        event
+        for event in rank.events
+        if event["ts"] >= begin_us
+        and (job.keeps_backlog or event["pid"] != 0 or event["args"]["correlation"] in launched)
+    ]
 
 
 def _step(job: Job, ranks: list[_Rank], step: int) -> float:
@@ -128,6 +158,8 @@ def _finish(job: Job, rank: _Rank) -> None:
     rank.compute_us = max(rank.compute_us, rank.communication_us)
     for _ in range(job.layers // 2):
         _operator(job, rank, "aten::_foreach_add_", MAIN, job.kernel_us / 10)
+    if not job.reads_loss:
+        return
     begin_us = rank.now_us
     rank.correlation += 1
     rank.now_us = max(begin_us + 4.0, rank.compute_us + 3.0)
@@ -142,20 +174,30 @@ def _operator(job: Job, rank: _Rank, name: str, thread: int, kernel_us: float) -
     begin_us = rank.now_us
     took_us = job.operator_us * rank.random.uniform(0.8, 1.2)
     rank.now_us += took_us / 2
-    launched_us = rank.now_us
-    correlation = _launch(rank, thread)
-    rank.now_us = begin_us + took_us
+    blocked_us = _blocked(job, rank)
+    launched_us = rank.now_us + blocked_us
+    correlation = _launch(rank, thread, blocked_us)
+    rank.now_us = begin_us + took_us + blocked_us
     _event(rank, "cpu_op", name, thread, begin_us, rank.now_us)
     start_us = max(rank.compute_us + 1.0, launched_us + LATENCY_US)
     rank.compute_us = start_us + kernel_us * rank.random.uniform(0.95, 1.05)
+    rank.queued.append(rank.compute_us)
     _kernel(rank, "gemm", COMPUTE, start_us, rank.compute_us, correlation, {})
     rank.now_us += 4.0
 
 
-def _launch(rank: _Rank, thread: int) -> int:
+def _blocked(job: Job, rank: _Rank) -> float:
+    """How long the queue of the stream that computes has no place."""
+    if not job.queue or len(rank.queued) < job.queue:
+        return 0.0
+    return max(0.0, rank.queued[-job.queue] - rank.now_us)
+
+
+def _launch(rank: _Rank, thread: int, blocked_us: float = 0.0) -> int:
     rank.correlation += 1
     begin_us = rank.now_us
-    _call(rank, "cudaLaunchKernel", thread, begin_us, begin_us + 5.0, rank.correlation)
+    end_us = begin_us + blocked_us + 5.0
+    _call(rank, "cudaLaunchKernel", thread, begin_us, end_us, rank.correlation)
     return rank.correlation
 
 
@@ -163,7 +205,13 @@ def _wait_for_event(job: Job, rank: _Rank, thread: int, stream: int, on: int) ->
     """Records an event on one stream, and lets another one wait for it."""
     rank.correlation += 2
     recorded, waited = rank.correlation - 1, rank.correlation
-    _call(rank, "cudaEventRecord", thread, rank.now_us, rank.now_us + 1.0, recorded)
+    blocked_us = 0.0
+    if job.queues_events:
+        blocked_us = _blocked(job, rank)
+        done_us = rank.compute_us
+        rank.queued.append(done_us if on == COMPUTE else max(done_us, rank.communication_us))
+    _call(rank, "cudaEventRecord", thread, rank.now_us, rank.now_us + blocked_us + 1.0, recorded)
+    rank.now_us += blocked_us
     _call(rank, "cudaStreamWaitEvent", thread, rank.now_us + 1.5, rank.now_us + 2.5, waited)
     if job.sync_records:
         said = {"stream": stream, "correlation": waited, "device": 0, "wait_on_stream": on}
@@ -204,7 +252,7 @@ def _event(
             "pid": pid,
             "tid": tid,
             "ts": round(begin_us, 3),
-            "dur": round(end_us - begin_us, 3),
+            "dur": round(round(end_us, 3) - round(begin_us, 3), 3),
             "args": arguments or {},
         }
     )

@@ -61,5 +61,69 @@ def test_a_prediction_is_near_the_changed_job(job: Job, change: str, tmp_path: P
     assert result.replayed_ns / 1000 == pytest.approx(mean(true_us), rel=0.005)
 
 
+FULL = Job(
+    layers=40,
+    steps=3,
+    kernel_us=100,
+    operator_us=30,
+    all_reduce_us=300,
+    reads_loss=False,
+    queue=300,
+    warm_up=12,
+)
+"""Nothing but the queue of launches holds up the host."""
+
+QUEUES = {
+    "limited by the GPU": FULL,
+    "limited by links": replace(FULL, all_reduce_us=1200),
+    "limited by launches with faster kernels": replace(FULL, kernel_us=40, all_reduce_us=60),
+    "events take places": replace(FULL, queues_events=True, sync_records=True),
+    "earlier kernels are not recorded": replace(
+        FULL, all_reduce_us=100, keeps_backlog=False, steps=6
+    ),
+    "the profile begins with an empty queue": replace(FULL, warm_up=0, steps=6),
+}
+
+RATES = {
+    "kernels half as long": (0.5, 1),
+    "kernels twice as long": (2, 1),
+    "links half as fast": (1, 0.5),
+    "links twice as fast": (1, 2),
+}
+
+
+@pytest.mark.parametrize("job", QUEUES.values(), ids=QUEUES)
+def test_a_full_queue_of_launches_gives_the_host_the_pace_of_the_gpu(
+    job: Job, tmp_path: Path
+) -> None:
+    true_us = write_profiles(tmp_path / "recorded", job)
+    traces = load_traces([tmp_path / "recorded"])
+    recorded = replay_traces(traces)
+    assert recorded.replayed_ns / 1000 == pytest.approx(mean(true_us), rel=0.001)
+    assert recorded.built.unmatched == 0
+    assert all(bool(trace.inferred_ns) is not job.keeps_backlog for trace in traces)
+    for name, (compute, links) in RATES.items():
+        changed = replace(
+            job, kernel_us=job.kernel_us * compute, all_reduce_us=job.all_reduce_us / links
+        )
+        true_us = write_profiles(tmp_path / "changed", changed)
+        target = Target(compute_scale=compute, link_scale=links)
+        result = replay_traces(traces, retarget(traces, target))
+        assert result.replayed_ns / 1000 == pytest.approx(mean(true_us), rel=0.033), name
+
+
+def test_a_host_that_gets_ahead_is_caught_in_the_long_run(tmp_path: Path) -> None:
+    """Its queue was nearly empty in the trace, and is not full at the trace's end."""
+    job = replace(FULL, kernel_us=20, all_reduce_us=40, warm_up=30)
+    write_profiles(tmp_path / "recorded", job)
+    true_us = write_profiles(tmp_path / "changed", replace(job, kernel_us=40))
+    traces = load_traces([tmp_path / "recorded"])
+    recorded = replay_traces(traces)
+    assert recorded.long_run_ns == pytest.approx(recorded.replayed_ns, rel=0.01)
+    result = replay_traces(traces, retarget(traces, Target(compute_scale=2)))
+    assert result.long_run_ns / 1000 == pytest.approx(mean(true_us), rel=0.033)
+    assert result.replayed_ns < 0.8 * result.long_run_ns
+
+
 def _with_reduces(job: Job, factor: float) -> Job:
     return replace(job, all_reduce_us=job.all_reduce_us * factor)

@@ -116,6 +116,7 @@ def trace(
         if result is not recorded:
             report["changed"] = {
                 "replayed_ns": result.replayed_ns,
+                "long_run_ns": result.long_run_ns,
                 "use_of_time_ns": result.use_of_time(),
                 "kept_ns": kept,
                 "not_sized_ns": not_sized_ns,
@@ -124,6 +125,12 @@ def trace(
         typer.echo(json.dumps(report, indent=1))
         return 0
     _show(recorded, None if result is recorded else result)
+    inferred_ns = sum(one.inferred_ns for one in traces) // len(traces)
+    if inferred_ns:
+        typer.echo(
+            "Taken as computation, because it was launched before the trace and is not in it: "
+            f"{ms_text(inferred_ns)}; profile with a warm-up step"
+        )
     for kind, time_ns in kept.items():
         typer.echo(f"Kept as recorded, because there is no model of {kind}: {ms_text(time_ns)}")
     if not_sized_ns:
@@ -213,6 +220,9 @@ def _times(recorded: TraceReplay, changed: TraceReplay | None) -> Table:
         result = changed
         ratio = changed.replayed_ns / max(1, recorded.replayed_ns) - 1
         table.add_row("with the changes", ms_text(changed.replayed_ns), f"{ratio:+.1%}")
+    if result.long_run_ns > 1.01 * result.replayed_ns:
+        said = "until then, the host gets ahead of its GPU"
+        table.add_row("in the long run", ms_text(result.long_run_ns), said)
     for use, time_ns in result.use_of_time().items():
         if time_ns:
             table.add_row(f"  {use}", ms_text(time_ns), "")

@@ -6,6 +6,7 @@ profile.py     reads ``torch.profiler``'s traces: calls on threads, work on devi
 threads.py     when threads are busy, and for whom they wait while they are not
 streams.py     the work on each stream, and what it waited for
 synchronise.py waits of the host for streams
+launch_queue.py  waits of the host for places in full queues of launches
 rank.py        puts these together: the tasks of a rank
 chakra.py, write_chakra.py  MLCommons Chakra's execution traces as tasks, and the reverse
 load.py        files and folders of either kind

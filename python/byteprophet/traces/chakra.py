@@ -133,6 +133,7 @@ def _node(path: Path, message: Any, lanes: dict[tuple[str, int], int]) -> _Node:
         step=number(f"{OURS}step") if f"{OURS}step" in said else -1,
         message=_message(message, said, number),
         released=said.get(f"{OURS}released") is True,
+        is_earlier=said.get(f"{OURS}earlier") is True,
     )
     return _Node(message.id, (*message.data_deps, *message.ctrl_deps), task, mark)
 

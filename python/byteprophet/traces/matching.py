@@ -2,8 +2,10 @@
 
 Ranks call the collectives of a process group in one order. Profiles begin anywhere, so they are
 counted anew in each step, and by their size, because threads of gloo may begin two at once in
-another order. If the ranks of a group recorded different numbers of them in a step, these are not
-matched, and keep their recorded times, in which they wait for other ranks.
+another order. Those that were launched before the traces began are counted from the last one, and
+some ranks may have recorded more of them than others. If the ranks of a group recorded different
+numbers of others in a step, these are not matched, and keep their recorded times, in which they
+wait for other ranks.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ Key = tuple[object, ...]
 
 _MAY_DIFFER = ("", "all-to-all", "gather", "scatter")
 """Kinds whose sizes may differ between ranks."""
+
+_EARLIER = "earlier"
 
 
 class Meeting(NamedTuple):
@@ -48,7 +52,12 @@ def match(traces: Sequence[RankTrace]) -> Matching:
     recorded = Counter(one for trace in traces for one in _groups(trace))
     result: list[Meeting] = []
     unmatched: list[Task] = []
-    for by_trace in found.values():
+    for key, by_trace in found.items():
+        if key[0] == _EARLIER:
+            fewest = min(map(len, by_trace.values()))
+            by_trace = {index: numbers[-fewest:] for index, numbers in by_trace.items()}
+            if len(by_trace) < 2:
+                continue
         counts = {len(numbers) for numbers in by_trace.values()}
         if len(by_trace) < 2 or len(counts) > 1:
             tasks = [traces[index].tasks[at] for index, its in by_trace.items() for at in its]
@@ -75,11 +84,12 @@ def _group(message: Message | None) -> tuple[str, str] | None:
 
 def _key(task: Task) -> Key | None:
     message = task.message
-    if message is None or task.step < 0:
+    if message is None or (task.step < 0 and not task.is_earlier):
         return None
+    counted = _EARLIER if task.is_earlier else task.step
     if message.kind in ("send", "receive"):
         if message.peers is None:
             return None
-        return task.step, message.group, message.members, message.peers
+        return counted, message.group, message.members, message.peers
     size_bytes = 0 if message.kind in _MAY_DIFFER else message.size_bytes
-    return task.step, message.group, message.members, message.kind, size_bytes
+    return counted, message.group, message.members, message.kind, size_bytes

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.kineto_calls import Track
+from byteprophet.traces.launch_queue import earlier_work, queue_waits
 from byteprophet.traces.pauses import ThreadWait, thread_waits
 from byteprophet.traces.profile import Profile
 from byteprophet.traces.streams import Kernel, Streams
@@ -54,13 +55,19 @@ class _Builder:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._streams = Streams(profile)
+        earlier = earlier_work(profile, self._streams)
+        self._inferred_ns = sum(work.end_ns - work.begin_ns for work in earlier)
+        if earlier:
+            profile.work += earlier
+            self._streams = Streams(profile)
         times = thread_times(profile)
         self._threads = {track: _Thread(of.outermost) for track, of in times.items()}
         waits, pauses = thread_waits(profile, times)
         for track, of_thread in waits.items():
             self._wait_for_threads(self._threads[track], of_thread)
         known = device_waits(profile, self._streams)
-        for found in (known, unrecorded_waits(pauses, self._streams, known)):
+        full = queue_waits(profile, self._streams)
+        for found in (known, unrecorded_waits(pauses, self._streams, known), full):
             for track, on_devices in found.items():
                 self._wait_for_devices(self._threads[track], on_devices)
         self._lanes: list[Lane] = []
@@ -204,9 +211,9 @@ class _Builder:
         if kernel.previous >= 0:
             needs.append(numbers[kernel.previous])
             free_ns = max(free_ns, self._tasks[needs[0]].end_ns)
-        step_ns = begin_ns
+        step = -1 if kernel.is_earlier else self._step_at(begin_ns)
         if launch is not None:
-            step_ns = launch.begin_ns
+            step = self._step_at(launch.begin_ns)
             before = self._until(self._threads[launch.track], launch.begin_ns)
             reached = Task(
                 Use.LAUNCH,
@@ -216,7 +223,7 @@ class _Builder:
                 launch.begin_ns + kernel.latency_ns,
                 kernel.latency_ns,
                 needs=[] if before is None else [before],
-                step=self._step_at(launch.begin_ns),
+                step=step,
                 released=before is None,
             )
             needs.append(len(self._tasks))
@@ -231,9 +238,10 @@ class _Builder:
                 kernel.lead_ns + max(0, work.end_ns - free_ns),
                 needs=needs,
                 waits=[numbers[place] for place in kernel.waits],
-                step=self._step_at(step_ns),
+                step=step,
                 message=work.message,
-                released=launch is None,
+                released=kernel.is_released,
+                is_earlier=kernel.is_earlier,
             )
         )
         return len(self._tasks) - 1
@@ -288,6 +296,7 @@ class _Builder:
             tuple(found),
             tuple(steps),
             unexplained_ns=self._streams.unexplained_ns,
+            inferred_ns=self._inferred_ns,
         )
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from byteprophet.errors import UserError
 from byteprophet.replay import Replayed, replay
 from byteprophet.traces.graph import Durations, TraceGraph, as_recorded, trace_graph
-from byteprophet.traces.work import RankTrace, Use
+from byteprophet.traces.work import RankTrace, Step, Use
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -73,6 +73,32 @@ class TraceReplay:
     def replayed_ns(self) -> int:
         """The mean time of an iteration in the replay."""
         return _mean([one.replayed_ns for one in self.iterations])
+
+    @property
+    def long_run_ns(self) -> int:
+        """The mean time of an iteration if the job went on for long.
+
+        Until a queue of launches is full, the host may be ahead of its device by more and more. In
+        the long run, an iteration takes longer by what this grows in one. A single iteration does
+        not tell.
+        """
+        grows_ns = [
+            (self._ahead_ns(index, trace.steps[-1]) - self._ahead_ns(index, trace.steps[0]))
+            // (len(trace.steps) - 1)
+            for index, trace in enumerate(self.built.traces)
+            if len(trace.steps) > 1
+        ]
+        return self.replayed_ns + max([0, *grows_ns])
+
+    def _ahead_ns(self, index: int, step: Step) -> int:
+        """By how much the host ends a step before the device ends what was launched until then."""
+        trace, ends_ns = self.built.traces[index], self.ends_ns(index)
+        done_ns = [
+            int(ends_ns[place])
+            for place, task in enumerate(trace.tasks)
+            if task.lane >= 0 and trace.lanes[task.lane].is_stream and task.step <= step.number
+        ]
+        return max(0, max(done_ns, default=0) - int(ends_ns[step.end]))
 
     @property
     def error(self) -> float | None:
@@ -142,8 +168,10 @@ class TraceReplay:
             "matched": self.built.matched,
             "unmatched": self.built.unmatched,
             "unexplained_ns": [trace.unexplained_ns for trace in traces],
+            "inferred_ns": [trace.inferred_ns for trace in traces],
             "measured_ns": self.measured_ns or None,
             "replayed_ns": self.replayed_ns,
+            "long_run_ns": self.long_run_ns,
             "error": self.error,
             "iterations": [
                 {

@@ -25,6 +25,10 @@ _NEAR_NS = 20_000
 """The longest time from the end of a kernel to the begin of one of another stream, if one waits."""
 
 
+_LONGEST_LATENCY_NS = 20_000
+"""A device starts sooner than this after a launch if it has nothing to wait for."""
+
+
 @dataclass(slots=True)
 class Kernel:
     """Work on a device. ``previous`` and ``waits`` are indices of other work.
@@ -37,6 +41,8 @@ class Kernel:
         lead_ns: the time before it in which its stream is held.
         previous: the previous one on its stream; -1: none.
         waits: work of other streams.
+        is_earlier: it was launched before the trace began.
+        is_released: it does not begin before the time that was recorded.
     """
 
     work: DeviceWork
@@ -46,6 +52,8 @@ class Kernel:
     lead_ns: int = 0
     previous: int = -1
     waits: list[int] = field(default_factory=list)
+    is_earlier: bool = False
+    is_released: bool = False
 
 
 class Streams:
@@ -69,6 +77,7 @@ class Streams:
         self._typical_ns = self._typical_latency()
         events = self._event_waits(profile)
         self._has_events = bool(events)
+        self._first_launched = self._find_first_launched()
         for place, kernel in enumerate(self.kernels):
             self._explain(place, kernel, events.get(place, ()))
 
@@ -86,6 +95,10 @@ class Streams:
         """All calls of the runtime that have a correlation id."""
         return self._calls.values()
 
+    def work_on(self, stream: Track) -> Sequence[int]:
+        """The work on a stream, in order, as indices."""
+        return self._on[stream]
+
     @property
     def names(self) -> Sequence[Track]:
         """All streams."""
@@ -99,6 +112,14 @@ class Streams:
                 "copies have no launch with their correlation id: profile the CPU's activity, too"
             )
 
+    def _find_first_launched(self) -> dict[Track, int]:
+        """The first work of each stream whose launch was recorded. A stream may have none."""
+        return {
+            stream: next(place for place in places if self.kernels[place].launch is not None)
+            for stream, places in self._on.items()
+            if any(self.kernels[place].launch is not None for place in places)
+        }
+
     def _launch_times(self, places: Sequence[int]) -> list[int]:
         """When each of a stream's work was launched, in its order."""
         times: list[int] = []
@@ -111,14 +132,14 @@ class Streams:
     def _typical_latency(self) -> int:
         """The time from launch to begin, where the stream had nothing else to do.
 
-        A tenth of them are shorter. Long ones waited for something else.
+        A tenth of them are shorter. Long ones waited for something else, which may be all of them.
         """
         found = []
         for kernel in self.kernels:
             launch = kernel.launch
             if launch is not None and self._end(kernel.previous) <= launch.begin_ns:
                 found.append(max(0, kernel.work.begin_ns - launch.begin_ns))
-        return sorted(found)[len(found) // 10] if found else 0
+        return min(sorted(found)[len(found) // 10], _LONGEST_LATENCY_NS) if found else 0
 
     def _end(self, place: int) -> int:
         return self.kernels[place].work.end_ns if place >= 0 else -(2**62)
@@ -174,15 +195,20 @@ class Streams:
             is_own = ready_ns <= launch.begin_ns and took_ns <= 4 * self._typical_ns + _GAP_NS
             kernel.latency_ns = took_ns if is_own else min(took_ns, self._typical_ns)
             ready_ns = max(ready_ns, launch.begin_ns + kernel.latency_ns)
-        if begin_ns - ready_ns > _GAP_NS and launch is not None:
+        kernel.is_earlier = place < self._first_launched.get(kernel.work.stream, 0)
+        if begin_ns - ready_ns > _GAP_NS and (launch is not None or kernel.is_earlier):
             cause = self._ended_before(place, kernel)
             if cause is not None and self._end(cause) > ready_ns:
                 kernel.waits.append(cause)
                 ready_ns = self._end(cause)
         if launch is None and kernel.previous < 0:
+            kernel.is_released = not kernel.waits
             return
         waited_ns = max(0, begin_ns - ready_ns)
         kernel.lead_ns = min(waited_ns, _GAP_NS)
+        # What began late without a launch, and for no other reason, keeps its time.
+        is_late = waited_ns > _GAP_NS or not kernel.is_earlier
+        kernel.is_released = launch is None and is_late
         self.unexplained_ns += waited_ns - kernel.lead_ns
 
     def _computing_before(self, kernel: Kernel, launch: Launch) -> list[int]:

@@ -43,6 +43,7 @@ class Task:
         step: the number of the step that it belongs to; -1: none.
         message: what it communicates.
         released: it does not begin before ``begin_ns``, because what it needs was not recorded.
+        is_earlier: it was launched before the trace began.
     """
 
     use: Use
@@ -56,6 +57,7 @@ class Task:
     step: int = -1
     message: Message | None = None
     released: bool = False
+    is_earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class RankTrace:
             compare a replay with.
         unexplained_ns: the time in which work on a device waited, and no reason is known. A replay
             leaves it out.
+        inferred_ns: the time of work that was launched before the trace and is not in it, but that
+            launches waited for. All of it counts as computation.
     """
 
     path: Path
@@ -100,6 +104,7 @@ class RankTrace:
     steps: tuple[Step, ...]
     has_times: bool = True
     unexplained_ns: int = 0
+    inferred_ns: int = 0
 
     @property
     def has_device(self) -> bool:

@@ -71,6 +71,8 @@ def _node(number: int, trace: RankTrace, task: Task, begin_ns: int, duration_ns:
         said[f"{OURS}step"] = task.step
     if task.released:
         said[f"{OURS}released"] = True
+    if task.is_earlier:
+        said[f"{OURS}earlier"] = True
     if task.lane >= 0:
         said["stream" if trace.lanes[task.lane].is_stream else "tid"] = task.lane
     message = task.message
