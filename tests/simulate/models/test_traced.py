@@ -259,7 +259,7 @@ class _Keeping(nn.Module):
     [
         ("buffer", "table is a buffer, .* which have 32 MiB in all"),
         ("unused", r"table\.weight is used by no operator, .* which have 32 MiB in all"),
-        ("nothing", "all parameters are frozen"),
+        ("nothing", "no parameter gets a gradient"),
     ],
 )
 def test_what_cannot_be_right_is_refused(kept: str, said: str) -> None:
