@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.traced_axes import operator_name
+from byteprophet.simulate.models.traced_checkpoints import refuse_checkpoints
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
 from byteprophet.simulate.models.traced_parts import inline_parts
@@ -154,6 +155,7 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
     with refusing_failures(f"model {name}", "cannot be traced"):
         with torch.device("meta"):
             module, inputs = make(batch)
+        refuse_checkpoints(name, module, inputs)
         program = torch.export.export(module, tuple(inputs))
         inline_parts(program.graph_module)
     signature = program.graph_signature
