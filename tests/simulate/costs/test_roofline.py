@@ -112,3 +112,31 @@ def test_the_vocabulary_keeps_16_bits() -> None:
     step = Compute(operator, (), Phase.FORWARD)
     wide, narrow = (Roofline(gpu, Mesh(), fp8=fp8).time_ns(step) for fp8 in (False, True))
     assert wide == narrow
+
+
+def _convolution(products: int, of_weight: int) -> Operator:
+    """A convolution by its work: ``products`` of gradients, and how many are of its weight."""
+    sizes = (("batch", 64), ("rows", 4096), ("inner", 256), ("columns", 256))
+    flops = 2 * 64 * 4096 * 256 * 256 * 9
+    return Operator(
+        "conv2d",
+        Kind.CONVOLUTION,
+        sizes,
+        (Access("x", ("batch", "rows", "inner")),),
+        (Access("y", ("batch", "rows", "columns")),),
+        (Access("weight", ("columns", "inner")), Access("bias", ("columns",))),
+        flops=flops,
+        backward_flops=products * flops,
+        weight_flops=of_weight * flops,
+    )
+
+
+def test_convolutions_take_the_time_of_the_gradients_that_are_wanted() -> None:
+    both, of_bias = _convolution(2, 1), _convolution(1, 0)
+    forward_ns = _time_ns(both)
+    assert forward_ns > 0
+    for operator, weights in ((both, 1), (of_bias, 0)):
+        assert _time_ns(operator, Phase.BACKWARD) == pytest.approx(forward_ns)
+        assert _time_ns(operator, Phase.WEIGHT) == pytest.approx(weights * forward_ns)
+    of_two_activations = _convolution(2, 0)
+    assert _time_ns(of_two_activations, Phase.BACKWARD) == pytest.approx(2 * forward_ns)

@@ -231,5 +231,13 @@ def test_adapters_cost_less_than_training_all() -> None:
 def test_built_in_models_with_other_sizes() -> None:
     model = load_model("llama2-7b:layers=2,sequence=512", 1)
     assert model.parameters() < load_model("llama2-7b:layers=3", 1).parameters()
+    narrow, described = (
+        load_model(f"{text}:layers=2,hidden=384,heads=12,vocabulary=50257,sequence=1024", 1)
+        for text in ("gpt2", "gpt")
+    )
+    assert narrow.parameters() == described.parameters()
+    with pytest.raises(UserError, match=r"llama2-7b: hidden=2048: give inner, too.*11008 belongs"):
+        load_model("llama2-7b:hidden=2048", 1)
+    assert load_model("llama2-7b:layers=1,hidden=2048,inner=5504", 1).parameters()
     with pytest.raises(UserError, match="model llama2-7b: depth=2: expected NAME=NUMBER"):
         load_model("llama2-7b:depth=2", 1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from byteprophet.errors import UserError
@@ -259,7 +260,7 @@ class _Keeping(nn.Module):
     [
         ("buffer", "table is a buffer, .* which have 32 MiB in all"),
         ("unused", r"table\.weight is used by no operator, .* which have 32 MiB in all"),
-        ("nothing", "all parameters are frozen"),
+        ("nothing", "no parameter gets a gradient"),
     ],
 )
 def test_what_cannot_be_right_is_refused(kept: str, said: str) -> None:
@@ -269,6 +270,30 @@ def test_what_cannot_be_right_is_refused(kept: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         traced("mine", make)(2)
     assert traced("mine", lambda batch: make(batch, "little"))(2).name == "mine"
+
+
+class _Recomputing(nn.Module):
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(_WIDTH, _WIDTH)
+        self.reentrant = reentrant
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        made: Tensor = checkpoint(self.layer, hidden, use_reentrant=self.reentrant)
+        return made
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_models_that_recompute_by_themselves_are_refused(reentrant: bool) -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        layers = nn.Sequential(nn.Linear(_WIDTH, _WIDTH), _Recomputing(reentrant=reentrant))
+        return layers, (torch.zeros(batch, _WIDTH),)
+
+    with pytest.raises(UserError, match=r"model own: 1: torch\.utils\.checkpoint inside a model"):
+        traced("own", make)
+    module, inputs = make(2)
+    module(*inputs).sum().backward()  # what PyTorch does is as before
+    assert all(one.grad is not None for one in module.parameters())
 
 
 class _Entry(nn.Module):

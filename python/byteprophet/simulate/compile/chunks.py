@@ -58,4 +58,5 @@ def _cut_operator(operator: Operator, scope: Scope) -> Operator:
         sizes=sizes,
         flops=operator.flops // parts,
         backward_flops=operator.backward_flops // parts,
+        weight_flops=operator.weight_flops // parts,
     )

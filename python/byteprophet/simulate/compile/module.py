@@ -65,11 +65,19 @@ class LocalParameter:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor at a module's edge: its layout, and its bytes in all and on one rank."""
+    """A tensor at a module's edge.
+
+    Attributes:
+        layout: its layout.
+        whole_bytes: its bytes in all.
+        local_bytes: its bytes on one rank.
+        differentiable: whether it has a gradient.
+    """
 
     layout: Layout
     whole_bytes: int
     local_bytes: int
+    differentiable: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,8 @@ class Compiled:
         saved: bytes kept for the backward pass, by tensor and layout.
         transient_bytes: the most bytes in use during the backward pass, less those that are kept:
             gradients of the inputs and outputs of one operator, and what is recomputed. What later
-            operators kept is free by then.
+            operators kept is free by then. Of an operator without a backward pass, its inputs and
+            outputs count.
         parameters: the parameters.
     """
 
@@ -106,13 +115,14 @@ class Compiled:
 class _Version:
     """A tensor in the layout that an operator needs, made from that in which it is stored.
 
-    ``ring``: how often it is passed around (``in_ring``); None: it is not.
+    ``learns``: whether an operator that reads it gives it a gradient. ``ring``: how often it is
+    passed around (``in_ring``); None: it is not.
     """
 
     stored: Layout
     layout: Layout
-    access: Access
     whole_bytes: int
+    learns: bool = False
     summed: set[str] = field(default_factory=set)
     ring: Mapping[CollectiveKind, float] | None = None
 
@@ -230,22 +240,25 @@ class _Module:
                 "name the module around it"
             )
         splits = self._compiler.splits(scope, operator)
+        learns = any(access.differentiable for access in operator.outputs)
         working = 0
         versions = {}
         for access in operator.inputs:
             version = self._version(operator, access, splits)
             versions[access.tensor] = version
             if access.differentiable:
+                version.learns = True
                 version.summed |= set(input_gradient_layout(access, splits).partial)
                 self._note_input(operator, access)
+            if access.differentiable or not learns:
                 working += local_bytes(operator, access, version.layout, self._mesh)
         for access in operator.outputs:
             layout = output_layout(access, splits)
             size = local_bytes(operator, access, layout, self._mesh)
             whole = operator.elements(access) * access.element_bytes
             self._stored[access.tensor] = layout
-            self._values[access.tensor] = Value(layout, whole, size)
-            working += size * access.differentiable
+            self._values[access.tensor] = Value(layout, whole, size, access.differentiable)
+            working += size * (access.differentiable or not learns)
             if access.tensor in operator.saved:
                 self._saved[access.tensor, layout] = size
             if self._compiler.keeps_gate(operator):
@@ -258,8 +271,8 @@ class _Module:
             working += local_bytes(operator, access, layout, self._mesh)
         self._work_with(working)
         self._parameters += self._local_parameters(operator, splits, scope)
-        learns = any(access.differentiable for access in operator.inputs)
-        self._tape.append((operator, splits, learns))
+        gives = any(access.differentiable for access in operator.inputs)
+        self._tape.append((operator, splits, gives))
         self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
         if operator.features is not None:
             self._complete(operator.outputs)
@@ -308,7 +321,10 @@ class _Module:
             self._inputs[access.tensor, layout] = size
 
     def _work_with(self, working_bytes: int) -> None:
-        """Note what the backward pass of the last part needs, besides what is kept up to it."""
+        """Note what the backward pass of the last part needs, besides what is kept up to it.
+
+        If it has none, this is what its forward pass reads and writes.
+        """
         kept = sum(self._saved.values())
         self._peak_bytes = max(self._peak_bytes, kept + working_bytes)
 
@@ -329,7 +345,7 @@ class _Module:
         if key not in self._versions:
             stored = self._stored[access.tensor]
             whole = operator.elements(access) * access.element_bytes
-            self._versions[key] = version = _Version(stored, wanted, access, whole)
+            self._versions[key] = version = _Version(stored, wanted, whole)
             self._tape.append(version)
             steps = transform(stored, wanted, whole, self._mesh, Phase.FORWARD)
             if self._compiler.passes_around(operator):
@@ -396,7 +412,7 @@ class _Module:
         if isinstance(entry, Compiled):
             return list(entry.backward)
         if isinstance(entry, _Version):
-            if not entry.access.differentiable:
+            if not entry.learns:
                 return []
             gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
             target = entry.stored.gradient

@@ -35,8 +35,8 @@ class Stage:
 
     Attributes:
         blocks: the blocks.
-        received_bytes: what each rank receives from the previous stage per micro-batch, and returns
-            the gradient of.
+        received_bytes: what each rank receives from the previous stage per micro-batch.
+        returned_bytes: the gradients of these that it sends back.
         saved_bytes: activations of a micro-batch that are kept for the backward pass.
         transient_bytes: the most bytes in use during its backward pass, less those.
         gathered_bytes: what tensor-parallel ranks then make of their parts; 0: they have all of it.
@@ -45,6 +45,7 @@ class Stage:
 
     blocks: tuple[Block, ...]
     received_bytes: int
+    returned_bytes: int
     saved_bytes: int
     transient_bytes: int
     gathered_bytes: int = 0
@@ -82,6 +83,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     compiler.matched |= root.matched
     layouts = {name: _input_layout(root, model.root, name) for name in model.root.inputs}
     local_bytes = dict.fromkeys(model.root.inputs, 0)
+    learned: set[str] = set()
     blocks: list[Block] = []
     asked: list[int | None] = []
     last: tuple[Step, ...] = ()
@@ -99,6 +101,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         asked.append(scope.stage)
         for name, value in zip(call.outputs, compiled.outputs, strict=True):
             layouts[name], local_bytes[name] = value.layout, value.local_bytes
+            learned |= {name} if value.differentiable else set()
             if name in model.root.outputs:
                 whole = Layout(value.layout.split)
                 last += transform(value.layout, whole, value.whole_bytes, mesh, Phase.FORWARD)
@@ -121,6 +124,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         ends = last if stage == strategy.stages - 1 else ()
         crossing = _crossing(model.blocks, here[0])
         size = sum(local_bytes[name] for name in crossing)
+        back = sum(local_bytes[name] for name in crossing if name in learned)
         alike = all(layouts[name].where("tp") is None for name in crossing)
         parts = mesh.tp if strategy.scatter_gather and alike else 1
         gathered = size if parts > 1 else 0
@@ -131,7 +135,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
             peak = max(peak, sum(saved.values()) + blocks[at].compiled.transient_bytes)
         kept = sum(saved.values())
         own = tuple(blocks[at] for at in here)
-        stages.append(Stage(own, size // parts, kept, peak - kept, gathered, ends))
+        stages.append(Stage(own, size // parts, back // parts, kept, peak - kept, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
     return Program(model, strategy, tuple(stages), actions, tied_elements)
 
@@ -179,15 +183,17 @@ def _dims_of(module: Module, name: str) -> tuple[str, ...]:
 def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:
     """The stage of each block: as rules say, or else as even as possible.
 
-    The layers, which are blocks of one module, are divided evenly. If that leaves a remainder, the
+    The layers, which are blocks of equal modules, whichever of their parameters are trained, are
+    divided evenly. If that leaves a remainder, the
     middle stages have one layer more. What is before and after the layers goes to their neighbours.
     A model with fewer layers than stages is divided by FLOPs.
     """
     blocks = model.blocks
     if any(stage is not None for stage in asked):
         return _asked_stages(model, stages, asked)
-    counts = Counter(id(call.module) for call in blocks)
-    layer = max(counts, key=lambda module: counts[module])
+    shapes = {id(call.module): _shape_of(call.module) for call in blocks}
+    counts = Counter(shapes[id(call.module)] for call in blocks)
+    layer = max(counts, key=lambda shape: counts[shape])
     layers = counts[layer]
     if layers < stages <= len(blocks):
         return _balanced(blocks, stages)
@@ -202,9 +208,17 @@ def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[i
     of_block: list[int] = []
     seen = 0
     for call in blocks:
-        seen += id(call.module) == layer
+        seen += shapes[id(call.module)] == layer
         of_block.append(of_layer[max(0, seen - 1)])
     return of_block
+
+
+def _shape_of(module: Module) -> tuple[object, ...]:
+    """What is equal for layers that are alike, whatever is trained."""
+    return tuple(
+        (path, one.name, one.flops, tuple(map(one.elements, one.parameters)))
+        for path, one in module.operators()
+    )
 
 
 def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:

@@ -14,7 +14,8 @@ def shared_once(
 ) -> tuple[list[Compiled], int]:
     """``blocks`` with what is repeated marked, and the elements that the outer ranks share.
 
-    A rank has a parameter where it is used first. There its gradient is complete last.
+    A rank has a parameter where it is used first. There its gradient is complete last. It is
+    trained if one of its users gives it a gradient.
 
     Args:
         blocks: all blocks of a model, in the order of the forward pass.
@@ -26,13 +27,16 @@ def shared_once(
     """
     first: dict[str, dict[int, LocalParameter]] = {}
     users: dict[str, str] = {}
+    trained = {one.shared for each in blocks for one in each.parameters if one.trained}
     made: dict[tuple[int, tuple[LocalParameter, ...]], Compiled] = {}
     found = []
     for compiled, (rank, path) in zip(blocks, places, strict=True):
         parameters = []
-        for one in compiled.parameters:
-            of_rank = first.setdefault(one.shared, {}) if one.shared else {}
-            parameters.append(replace(one, repeated=rank in of_rank))
+        for own in compiled.parameters:
+            of_rank = first.setdefault(own.shared, {}) if own.shared else {}
+            learns = own.trained or (own.shared != "" and own.shared in trained)
+            one = replace(own, repeated=rank in of_rank, trained=learns)
+            parameters.append(one)
             of_rank.setdefault(rank, one)
             user = users.setdefault(one.shared, path)
             if len(of_rank) > 1 and not set(of_rank) <= {0, pp - 1}:
@@ -42,7 +46,7 @@ def shared_once(
                 )
         key = (id(compiled), tuple(parameters))
         if key not in made:
-            marked = any(one.repeated for one in parameters)
+            marked = key[1] != compiled.parameters
             made[key] = replace(compiled, parameters=key[1]) if marked else compiled
         found.append(made[key])
     twice = (of_rank[pp - 1] for of_rank in first.values() if len(of_rank) > 1)

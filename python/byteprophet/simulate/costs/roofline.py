@@ -182,10 +182,8 @@ class Roofline:
         moved = self.memory_ns(
             self._bytes(step, (*operator.inputs, *operator.outputs, *operator.parameters))
         )
-        # Of two activations, both have a gradient.
-        both = step.phase is Phase.BACKWARD and not operator.parameters
         flops = self._flops(step)
-        modelled = max(moved, flops / self._flops_per_ns) * (2.0 if both else 1.0)
+        modelled = max(moved, flops / self._flops_per_ns) * _products(step)
         phase = Phase.FORWARD if step.phase is Phase.RECOMPUTE else step.phase
         shapes = self._kernels.convolutions.get(phase.value)
         if shapes is None or not operator.parameters:
@@ -327,6 +325,14 @@ class Roofline:
 def has_bias(operator: Operator) -> bool:
     """Whether an operator is a linear layer or a convolution with a bias."""
     return operator.kind in WEIGHTED and len(operator.parameters) > 1
+
+
+def _products(step: Compute) -> float:
+    """How many times the FLOPs of the forward pass a step has."""
+    operator = step.operator
+    if step.phase is Phase.BACKWARD:
+        return (operator.backward_flops - operator.weight_flops) / operator.flops
+    return operator.weight_flops / operator.flops if step.phase is Phase.WEIGHT else 1.0
 
 
 def _is_sum(operator: Operator) -> bool:

@@ -184,14 +184,16 @@ class _Build:
         first = -1
         sent: list[tuple[int, int]] = []
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
-            given = self._tables.copied(stage, bucket, CollectiveKind.ALL_GATHER) if gathers else ()
+            gathered = gathers and self._tables.is_gathered(stage, bucket, act)
+            kind = CollectiveKind.ALL_GATHER
+            given = self._tables.copied(stage, bucket, kind) if gathered else ()
             made = self._tables.copied(stage, bucket, self._tables.reduction) if reduces else ()
             parts = [one for one in (given, *passes, made) if one]
             begin = self._passes.add(rank, parts)[0][0]
             first = begin if first < 0 else first
-            if gathers:
+            if gathered:
                 earlier = self._gathered_after(rank, act, starts=not sent) if zero == 3 else -1
-                kind, when = CollectiveKind.ALL_GATHER, (int(act), number)
+                when = (int(act), number)
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
                 self._collectives.join(collective, Part(rank, earlier, begin))
             rank.ends.append(rank.last)
@@ -228,16 +230,16 @@ class _Build:
         count = self._strategy.micro_batches
         for later, edge in enumerate(self._program.stages[1:], 1):
             gathering_ns = self._tables.gathering_ns(edge.gathered_bytes)
-            for act, source, target in (
-                (Act.FORWARD, later - 1, later),
-                (Act.BACKWARD, later, later - 1),
+            for act, source, target, size_bytes in (
+                (Act.FORWARD, later - 1, later, edge.received_bytes),
+                (Act.BACKWARD, later, later - 1, edge.returned_bytes),
             ):
+                if act is Act.BACKWARD and not size_bytes:
+                    continue  # what it received has no gradient
                 sources, targets = (self._ranks.of[one % self._mesh.pp] for one in (source, target))
                 pairs = zip(sources, targets, strict=True)
                 for at, (there, here) in enumerate(pairs):
-                    device, transfer = self._ranks.message(
-                        there, here, edge.received_bytes, act.name
-                    )
+                    device, transfer = self._ranks.message(there, here, size_bytes, act.name)
                     transfer = replace(transfer, latency_ns=transfer.latency_ns + gathering_ns)
                     first = self._operations.flows(device, transfer, count)
                     flows = range(first, first + count)

@@ -3,13 +3,19 @@
 Without pipeline ranks, parameters are sharded again after each pass, and gradients are sent after
 each backward pass. With pipeline ranks, ``torch.distributed.pipelining`` keeps parameters after a
 backward pass and adds up unsharded gradients, which it sends after a stage's last backward pass.
+
+Before its backward pass, a unit is gathered only if its outputs have gradients: frozen parameters
+behind which nothing is trained are not gathered again. But each unit prefetches the one before it,
+whether or not that one has a backward pass (``FSDPParamGroup._backward_prefetch``, PyTorch 2.13).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from byteprophet.simulate.compile.program import Block
 from byteprophet.simulate.compile.schedules import Act, Action
+from byteprophet.simulate.compile.steps import Phase
 from byteprophet.simulate.tree.strategy import Strategy
 
 
@@ -28,6 +34,18 @@ def gathers_before(actions: Sequence[Action], strategy: Strategy) -> list[bool]:
         elif act is Act.BACKWARD:
             unsharded.discard(stage)
     return found
+
+
+def gathered_back(blocks: Sequence[Block]) -> list[bool]:
+    """For each block of a stage, whether it is gathered before a backward pass."""
+    found: list[bool] = []
+    prefetches = False
+    for block in reversed(blocks):
+        steps = (*block.compiled.forward, *block.compiled.backward)  # a loss may do both at once
+        learns = any(step.phase is not Phase.FORWARD for step in steps)
+        found.append(learns or prefetches)
+        prefetches = learns if block.compiled.parameters else prefetches
+    return found[::-1]
 
 
 def unsharded_bytes(parameters: Sequence[int], gradients: Sequence[int], strategy: Strategy) -> int:

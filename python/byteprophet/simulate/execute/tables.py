@@ -18,6 +18,7 @@ from byteprophet.simulate.costs.blocks import (
 )
 from byteprophet.simulate.costs.collectives import Transfer
 from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
+from byteprophet.simulate.execute.sharding import gathered_back
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
 _COPY_BYTES = 4
@@ -43,6 +44,7 @@ class Tables:
         self._tied_elements = program.tied_elements
         self._alike: dict[tuple[int, ...], Held] = {}
         self._buckets = [buckets(stage.blocks, program.strategy) for stage in program.stages]
+        self._gathered_back = [gathered_back(stage.blocks) for stage in program.stages]
         self._held = [
             [self._held_by([stage.blocks[at] for at in group]) for group in groups]
             for stage, groups in zip(program.stages, self._buckets, strict=True)
@@ -113,6 +115,11 @@ class Tables:
     def buckets(self, stage: int) -> int:
         """The number of buckets of a stage."""
         return len(self._buckets[stage])
+
+    def is_gathered(self, stage: int, bucket: int, act: Act) -> bool:
+        """Whether a bucket takes part if the parameters of a stage are gathered before ``act``."""
+        blocks = self._gathered_back[stage]
+        return act is Act.FORWARD or any(blocks[at] for at in self._buckets[stage][bucket])
 
     def pieces(self, stage: int, act: Act, *, by_bucket: bool) -> Pieces:
         """The parts of an action: one per bucket, or one for all."""

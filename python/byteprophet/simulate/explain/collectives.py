@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from byteprophet.simulate.compile.program import Program, Stage
+from byteprophet.simulate.compile.schedules import Act
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Step
 from byteprophet.simulate.execute.gradients import Sizes, buckets, held, merged
-from byteprophet.simulate.execute.sharding import gathers_before
+from byteprophet.simulate.execute.sharding import gathered_back, gathers_before
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
 
@@ -69,11 +70,11 @@ def _counted(steps: Iterable[Step]) -> Calls:
     )
 
 
-def _gathers(program: Program, stage: int) -> int:
-    """How often ranks gather the sharded parameters of a stage."""
+def _gathers(program: Program, stage: int) -> Counter[Act]:
+    """How often ranks gather the sharded parameters of a stage, before which actions."""
     actions = program.actions[stage % program.strategy.mesh.pp]
     gathered = zip(actions, gathers_before(actions, program.strategy), strict=True)
-    return sum(gathers for action, gathers in gathered if action.stage == stage)
+    return Counter(one.act for one, gathers in gathered if gathers and one.stage == stage)
 
 
 def _of_buckets(program: Program, number: int) -> Calls:
@@ -83,10 +84,14 @@ def _of_buckets(program: Program, number: int) -> Calls:
     reduction = CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
     each = strategy.zero == 2 or (strategy.zero == 3 and strategy.mesh.pp == 1)
     reduced = strategy.micro_batches if each else 1
-    gathered = _gathers(program, number) if strategy.zero == 3 else min(strategy.zero, 1)
+    every = {Act.FORWARD: min(strategy.zero, 1)}
+    acts = _gathers(program, number) if strategy.zero == 3 else every
+    back = gathered_back(stage.blocks)
     found: Calls = Counter()
     for bucket in buckets(stage.blocks, strategy):
         whose = held([stage.blocks[at] for at in bucket], strategy.mesh)
+        learns = any(back[at] for at in bucket)
+        gathered = sum(times for act, times in acts.items() if act is Act.FORWARD or learns)
         for kind, times in ((reduction, reduced), (CollectiveKind.ALL_GATHER, gathered)):
             sizes = whose.sent_bytes(kind, strategy)
             found += _of_parameters(sizes, kind, times)
@@ -102,9 +107,10 @@ def _of_parameters(sizes: Sizes, kind: CollectiveKind, times: int) -> Calls:
 def _add_messages(program: Program, stage: int, calls: list[Calls]) -> None:
     """What the previous stage sends to this one, and the gradients that it gets back."""
     mesh, count = program.strategy.mesh, program.strategy.micro_batches
-    message = Called(CollectiveKind.SEND, ("pp",), program.stages[stage].received_bytes)
-    calls[(stage - 1) % mesh.pp][message] += count
-    calls[stage % mesh.pp][message] += count
+    edge = program.stages[stage]
+    for sender, size_bytes in ((stage - 1, edge.received_bytes), (stage, edge.returned_bytes)):
+        if size_bytes or sender < stage:
+            calls[sender % mesh.pp][Called(CollectiveKind.SEND, ("pp",), size_bytes)] += count
 
 
 def _of_optimizer(program: Program, stages: Iterable[Stage]) -> Calls:

@@ -18,6 +18,8 @@ from byteprophet.input_files import is_there, read_json
 from byteprophet.simulate.models.transformer_config import TransformerConfig
 
 _GPT_VOCABULARY = 51200
+_INNER = 4
+"""The width of the MLP of a GPT over that of the hidden state."""
 FAMILIES = ("gpt", "llama")
 """Of descriptions."""
 DESCRIPTION = "gpt:layers=24,hidden=2048,heads=16"
@@ -29,7 +31,7 @@ def gpt(
 ) -> TransformerConfig:
     """A GPT with learned positions and tied embeddings."""
     return TransformerConfig(
-        layers, hidden, heads, heads, 4 * hidden, vocabulary, sequence, positions=sequence
+        layers, hidden, heads, heads, _INNER * hidden, vocabulary, sequence, positions=sequence
     )
 
 
@@ -59,7 +61,7 @@ def llama(
 
 def _bert(layers: int, hidden: int, heads: int) -> TransformerConfig:
     return TransformerConfig(
-        layers, hidden, heads, heads, 4 * hidden, 30522, 512, positions=512, causal=False
+        layers, hidden, heads, heads, _INNER * hidden, 30522, 512, positions=512, causal=False
     )
 
 
@@ -126,11 +128,22 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
 
 
 def _changed(name: str, description: str) -> TransformerConfig:
-    """A built-in model with some sizes of a description."""
-    values = _values(name, description)
+    """A built-in model with some sizes of a description.
+
+    Raises:
+        UserError: ``hidden`` changes, but the width of the MLP does not follow from it.
+    """
+    values, model = _values(name, description), MODELS[name]
+    if values.get("hidden", model.hidden) != model.hidden and "inner" not in values:
+        if model.inner != _INNER * model.hidden:
+            raise UserError(
+                f"model {name}: hidden={values['hidden']}: give inner, too, the width of the MLP: "
+                f"{model.inner} belongs to hidden={model.hidden}"
+            )
+        values["inner"] = _INNER * values["hidden"]
     if values.keys() & {"hidden", "heads"}:
         values.setdefault("width", 0)  # that of a head follows from both
-    return replace(MODELS[name], **_typed(values))
+    return replace(model, **_typed(values))
 
 
 def _values(family: str, description: str) -> dict[str, int]:
@@ -162,7 +175,7 @@ def _described(family: str, description: str) -> TransformerConfig:
     hidden, sequence = values["hidden"], values.get("sequence", 2048)
     defaults = {
         "kv_heads": values["heads"],
-        "inner": 4 * hidden,
+        "inner": _INNER * hidden,
         "vocabulary": _GPT_VOCABULARY,
         "sequence": sequence,
     }
@@ -225,7 +238,7 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
     most = 2048 if family == "llama" else None
     positions = number("max_position_embeddings", "n_positions", default=most)
     kv_heads = heads if family == "llama" else None
-    inner = 4 * hidden if family == "gpt2" else None
+    inner = _INNER * hidden if family == "gpt2" else None
     return TransformerConfig(
         layers=layers,
         hidden=hidden,

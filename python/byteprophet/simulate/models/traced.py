@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.traced_axes import operator_name
+from byteprophet.simulate.models.traced_checkpoints import refuse_checkpoints
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
 from byteprophet.simulate.models.traced_parts import inline_parts
@@ -105,6 +106,8 @@ def traced(name: str, make: Make) -> Traced:
         few, more = map(_nodes, traces)
     if [node.target for node in few] != [node.target for node in more]:
         raise UserError(f"model {name}: other operators run for other batch sizes")
+    if not any(one.learns for one in few):
+        raise UserError(f"model {name}: no parameter gets a gradient, so that nothing is trained")
     nodes = tuple(_with_batch(name, one, two) for one, two in zip(few, more, strict=True))
     _check_flops(name, make, nodes)
     return Traced(name, nodes)
@@ -152,6 +155,7 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
     with refusing_failures(f"model {name}", "cannot be traced"):
         with torch.device("meta"):
             module, inputs = make(batch)
+        refuse_checkpoints(name, module, inputs)
         program = torch.export.export(module, tuple(inputs))
         inline_parts(program.graph_module)
     signature = program.graph_signature
@@ -175,8 +179,6 @@ def _check_recurrence(name: str, graph: Any) -> None:
 
 def _check_kept(name: str, module: Any, program: Any) -> None:
     """Refuse what takes memory, or saves work, of which operators know nothing."""
-    if not any(each.requires_grad for each in module.parameters()):
-        raise UserError(f"model {name}: all parameters are frozen, so that nothing is trained")
     used = {node.name for node in program.graph.nodes if node.users}
     signature = program.graph_signature
     read = {path for node, path in signature.inputs_to_parameters.items() if node in used}
@@ -211,9 +213,11 @@ def _nodes(exported: _Exported) -> list[Node]:
             call = reader.call(node)
             found += [] if call is None else [call]
         elif node.op == "output":
-            names = reader.names(node.all_input_nodes)
+            returned = reader.tensors(node.all_input_nodes)
+            names = {one.name for one in returned}
             for made in found:
                 made.is_output = bool(names & set(made.output_names))
+            reader.finish(found, returned)
     return found
 
 
@@ -236,8 +240,8 @@ def _operators(nodes: Sequence[Node], samples: int) -> list[Row]:
 
 def _with_batch(name: str, few: Node, more: Node) -> Node:
     """``few``, which knows how its tensors and its FLOPs grow with the batch."""
-    few.sample_flops = more.flops - few.flops
-    few.flops -= _BATCHES[0] * few.sample_flops
+    few.sample_flops = more.flops.less(few.flops)
+    few.flops = few.flops.less(few.sample_flops, _BATCHES[0])
     for one, two in zip(_tensors(few), _tensors(more), strict=True):
         grown = two.elements - one.elements
         if grown and one.elements != _BATCHES[0] * grown:
@@ -252,4 +256,4 @@ def _with_batch(name: str, few: Node, more: Node) -> Node:
 
 
 def _tensors(node: Node) -> Sequence[Tensor]:
-    return [*node.inputs, *node.outputs]
+    return [*node.inputs, *node.outputs, *node.besides]

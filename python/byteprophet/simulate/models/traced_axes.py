@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 from byteprophet.simulate.models.traced_spans import Flowing, cut_at
 
 _SAME_MEMORY = """
-alias chunk clone contiguous detach expand flatten getitem narrow permute reshape select slice split
-split_with_sizes squeeze t transpose unbind unflatten unsqueeze view _unsafe_view
+alias broadcast_to chunk clone contiguous detach expand expand_as flatten getitem narrow permute
+reshape reshape_as select slice split split_with_sizes squeeze t transpose unbind unflatten
+unsqueeze view view_as _unsafe_view
 """
 VIEWS = frozenset(_SAME_MEMORY.split())
 """Operators whose outputs are views of their first input, or could be."""

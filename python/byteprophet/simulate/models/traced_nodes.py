@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
+from byteprophet.simulate.models.traced_autograd import Learned, flops_of, is_view, learned
 from byteprophet.simulate.models.traced_axes import VIEWS, operator_name
-from byteprophet.simulate.models.traced_flops import counted_flops
+from byteprophet.simulate.models.traced_flops import NO_FLOPS, Flops, counted_flops
 from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
-from byteprophet.simulate.models.traced_parameters import is_cut, is_split_alike
+from byteprophet.simulate.models.traced_parameters import LAYERS, is_cut, is_split_alike
 from byteprophet.simulate.models.traced_parts import NO_GRADIENT
 from byteprophet.simulate.models.traced_spans import Spans, columns_of, first_axis
 
 _CAUSAL = 5
 """The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
-_LAYERS = {"linear": (0, 1), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
-"""Of operators that may be linear layers, the places of activations and weights."""
 
 
 @dataclass
@@ -92,8 +91,11 @@ class Node:
     Attributes:
         modules: the paths of the modules around it, from the outermost one.
         given: the tensors that it reads, as its arguments are.
-        flops: of the forward pass, without those per sample.
+        flops: without those per sample.
         sample_flops: those per sample.
+        learns: whether a gradient comes back by it.
+        saved: the names of its inputs and outputs that autograd keeps.
+        besides: what else autograd keeps.
         linear: how tensor-parallel ranks split a linear layer: "columns", "rows" or not (empty).
         passed: what it passes on otherwise.
     """
@@ -104,8 +106,11 @@ class Node:
     outputs: list[Tensor]
     causal: bool = False
     is_output: bool = False
-    flops: int = 0
-    sample_flops: int = 0
+    flops: Flops = NO_FLOPS
+    sample_flops: Flops = NO_FLOPS
+    learns: bool = False
+    saved: list[str] = field(default_factory=list)
+    besides: list[Tensor] = field(default_factory=list)
     linear: str = ""
     passed: Passed = NOTHING
 
@@ -119,14 +124,9 @@ class Node:
         """The parameters that it reads."""
         return [tensor for tensor in self.given if tensor.kind == "parameter"]
 
-    def flops_of(self, samples: int) -> int:
-        """The FLOPs of the forward pass of so many samples."""
-        return self.flops + self.sample_flops * samples
-
-    @property
-    def has_flops(self) -> bool:
-        """Whether it is a product, a convolution or attention."""
-        return self.flops > 0 or self.sample_flops > 0
+    def flops_of(self, samples: int) -> Flops:
+        """The FLOPs for so many samples."""
+        return self.flops.less(self.sample_flops, -samples)
 
     @property
     def output_names(self) -> list[str]:
@@ -153,6 +153,8 @@ class Reader:
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}  # by FX node
         self._splits: dict[str, str] = {}  # by parameter
+        self._shown: dict[str, Tensor] = {}  # what other tensors are views of, by their name
+        self._keeps: dict[str, list[Tensor]] = {}  # by the name of a call's first output
 
     def placeholder(self, node: Any, name: str, kind: str, *, trained: bool) -> None:
         """What the graph is given: a parameter, which may be trained, a buffer or an input."""
@@ -163,9 +165,9 @@ class Reader:
             given.cut = given.name if is_cut(node) else ""
         self._tensors[node.name] = given
 
-    def names(self, nodes: Sequence[Any]) -> set[str]:
-        """The names of the tensors that ``nodes`` make or show."""
-        return {self._tensors[one.name].name for one in nodes if one.name in self._tensors}
+    def tensors(self, nodes: Sequence[Any]) -> list[Tensor]:
+        """The tensors that ``nodes`` make or show."""
+        return [self._tensors[one.name] for one in nodes if one.name in self._tensors]
 
     def call(self, node: Any) -> Node | None:
         """A call; None if it makes no tensor, or a view of the same elements.
@@ -189,19 +191,72 @@ class Reader:
         ]
         if not made:
             return None
-        flops = counted_flops(node)
+        its = self._learned(node)
+        flops = flops_of(target, counted_flops(node), self._arguments(node), its)
+        if target in VIEWS and hasattr(node.target, "_schema") and is_view(node):
+            self._shown |= {tensor.name: given[0] for tensor in made}
         target, given = _as_layer(target, given)
-        for tensor in made:
-            learns = any(one.differentiable for one in given)
-            tensor.differentiable &= learns and NO_GRADIENT not in node.meta
+        for tensor, learns in zip(made, its.outputs, strict=True):
+            tensor.differentiable = learns
             tensor.of_inputs = any(one.of_inputs for one in given)
         self._tensors.update({tensor.name: tensor for tensor in made})
         stack = node.meta.get("nn_module_stack") or {}
         paths = tuple(path for path, _ in stack.values() if path)
         causal = node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])
         call = Node(target, paths, given, made, bool(causal), flops=flops)
+        self._note_saved(call, its)
         self._split(call, node)
         return call
+
+    def _learned(self, node: Any) -> Learned:
+        read = [one.name for one in node.all_input_nodes if one.name in self._tensors]
+        if NO_GRADIENT in node.meta:
+            return learned(node, (), ())
+        return learned(
+            node,
+            [name for name in read if self._tensors[name].differentiable],
+            [name for name in read if self._tensors[name].kind == "parameter"],
+        )
+
+    def _note_saved(self, call: Node, its: Learned) -> None:
+        """Note what autograd keeps for a call. A layer keeps its input, in whatever layout."""
+        if call.is_layer:
+            kept = call.given[:1] if call.given[1].differentiable else []
+        else:
+            kept = [self._tensors[name] for name in its.saved_inputs]
+            call.besides = [
+                Tensor.of(f"{_output_name(call.outputs[0].name, at)}.kept", one)
+                for at, one in enumerate(its.besides)
+            ]
+        kept += [call.outputs[at] for at in its.saved_outputs]
+        self._keeps[call.outputs[0].name] = kept
+
+    def finish(self, calls: Sequence[Node], outputs: Sequence[Tensor]) -> None:
+        """Decide by which calls gradients come back, and what these keep until then.
+
+        A gradient that no output of the model has comes nowhere. Who keeps a view keeps all memory
+        that it shows.
+
+        Args:
+            calls: the calls, in order.
+            outputs: what the model returns.
+        """
+        needed = {one.name for one in outputs if one.differentiable}
+        viewers = {tensor.name: one for one in calls for tensor in one.outputs}
+        for call in reversed(calls):
+            for tensor in call.outputs:
+                tensor.differentiable &= tensor.name in needed
+            call.learns = any(one.differentiable for one in call.outputs)
+            if not call.learns:
+                call.besides, call.flops = [], Flops(call.flops.forward)
+                continue
+            needed |= {one.name for one in call.given if one.differentiable}
+            for tensor in self._keeps[call.outputs[0].name]:
+                keeper, kept = call, tensor
+                while kept.name in self._shown:
+                    keeper, kept = viewers[kept.name], self._shown[kept.name]
+                if kept.kind not in ("parameter", "buffer") and kept.name not in keeper.saved:
+                    keeper.saved.append(kept.name)
 
     def _given(self, node: Any) -> Iterator[Tensor]:
         if node.target is operator.getitem:
@@ -212,8 +267,11 @@ class Reader:
                 yield self._tensors[one.name]
 
     def _view(self, node: Any, target: str, viewed: Tensor, values: Sequence[Any]) -> None:
+        if viewed.name in self._shown and hasattr(node.target, "_schema") and not is_view(node):
+            del self._shown[viewed.name]  # a copy, which has memory of its own
         for at, one in enumerate(values):
             seen = viewed.view(one)
+            seen.differentiable &= target != "detach" and NO_GRADIENT not in node.meta
             seen.spans = passed_on(target, self._arguments(node), seen.shape).spans
             self._tensors[_output_name(node.name, at)] = seen
 
@@ -238,7 +296,7 @@ class Reader:
             for tensor, its in zip(call.outputs, passed, strict=True):
                 tensor.spans = its.spans
 
-    def _arguments(self, node: Any) -> dict[str, Any]:
+    def _arguments(self, node: Any) -> Mapping[str, Any]:
         """The arguments of an FX node by name, with tensors in place of nodes."""
         from torch.fx.node import map_arg
 
@@ -268,7 +326,7 @@ def _shows(viewed: Tensor, values: Sequence[Any]) -> bool:
 
 def _as_layer(target: str, given: list[Tensor]) -> tuple[str, list[Tensor]]:
     """A product with a parameter is a linear layer, whatever it is called."""
-    source, weight = _LAYERS.get(target, (0, 0))
+    source, weight = LAYERS.get(target, (0, 0))
     if max(source, weight) == 0 or len(given) <= weight or len(given[weight].shape) != 2:
         return target, given
     others = [one for at, one in enumerate(given) if at not in (source, weight)]

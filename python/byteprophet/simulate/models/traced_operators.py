@@ -13,12 +13,6 @@ _CUT_ANYWHERE = frozenset(
     ["add", "sub", "mul", "div", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "dropout", "pow"]
 )
 """Operators that a tree may split along any dimension."""
-_SAVE_NOTHING = frozenset(["add", "sub", "cat", "mean", "sum", "dropout", "adaptive_avg_pool2d"])
-_SAVE_OUTPUT = frozenset(["relu", "softmax", "sigmoid", "tanh", "exp", "log_softmax"])
-_KEEP_BESIDES = {"dropout": 1, "max_pool2d": 8}
-"""Bytes per element of the output that are kept besides: masks, and indices."""
-_FIRST_FACTOR = {"baddbmm": 1, "addbmm": 1, "addmm": 1}
-"""The place of the first factor, where it is not the first argument."""
 _ROWS_OF_WORDS = 2
 """A table of words has more rows than so many for each column, or is shared with another layer."""
 
@@ -30,7 +24,7 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
     """
     if not node.inputs and not node.parameters:
         return None
-    dims = _Dims(samples)
+    dims = _Dims(samples, learns=node.learns)
     if node.is_layer:
         return _linear(node, samples, dims)
     split = dims.named(node.split, node.passed.units) if node.split else ""
@@ -40,28 +34,23 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
         split = "vocabulary"
         words, width = node.parameters[0].shape
         own = (dims.named("vocabulary", words), dims.named("columns", width))
-        trained = node.parameters[0].differentiable
-        parameters = [Access("parameter0", own, differentiable=trained)]
+        parameters = [Access("parameter0", own, differentiable=dims.learns(node.parameters[0]))]
     else:
         parameters = [
             Access(
                 f"parameter{at}",
                 dims.parameter(at, tensor, split, node.passed),
-                differentiable=tensor.differentiable,
+                differentiable=dims.learns(tensor),
             )
             for at, tensor in enumerate(node.parameters)
         ]
     flops = node.flops_of(samples)
-    kind = _kind(node, flops)
+    kind = _kind(node, flops.forward)
+    besides = [dims.besides(tensor, node, outputs) for tensor in node.besides]
+    outputs += besides
     whole: Iterable[str] = ()
     if split or node.target not in _CUT_ANYWHERE:
         whole = (name for name in dims.sizes if name not in ("batch", split))
-    saved = _saved(node)
-    if node.target in _KEEP_BESIDES and node.outputs[0].differentiable:
-        size = _KEEP_BESIDES[node.target]
-        besides = Access(f"{outputs[0].tensor}.kept", outputs[0].dims, size, differentiable=False)
-        outputs.append(besides)
-        saved = (*saved, besides.tensor)
     sizes = dims.of((*inputs, *outputs, *parameters))
     return Operator(
         name=node.target,
@@ -71,9 +60,10 @@ def operator_of(node: Node, samples: int, shared: frozenset[str] = frozenset()) 
         outputs=tuple(outputs),
         parameters=tuple(parameters),
         whole=frozenset(whole),
-        flops=flops,
-        backward_flops=_more_products(node) * flops,
-        saved=saved,
+        flops=flops.forward,
+        backward_flops=flops.backward,
+        weight_flops=flops.weight,
+        saved=(*node.saved, *(one.tensor for one in besides)),
         causal=node.causal and kind is Kind.ATTENTION,
         features=split,
     )
@@ -95,8 +85,14 @@ def _is_of_words(node: Node, shared: frozenset[str]) -> bool:
 class _Dims:
     """Names of dimensions of one operator. Equal sizes have equal names."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, *, learns: bool) -> None:
+        """``learns``: whether a gradient comes back by the operator."""
         self.sizes: dict[str, int] = {"batch": samples}
+        self._learns = learns
+
+    def learns(self, tensor: Tensor) -> bool:
+        """Whether the operator gives a tensor a gradient, or gets one of it."""
+        return tensor.differentiable and self._learns
 
     def of(self, accesses: Iterable[Access]) -> tuple[tuple[str, int], ...]:
         """The sizes for an operator with these ``accesses``, which may all have no batch."""
@@ -137,10 +133,20 @@ class _Dims:
             own = (self.named("rows", tensor.rows), self.named(columns, tensor.columns))
         return self.made_of(tensor, own)
 
-    @staticmethod
-    def made_of(tensor: Tensor, own: tuple[str, ...]) -> Access:
+    def besides(self, tensor: Tensor, node: Node, outputs: Iterable[Access]) -> Access:
+        """What is kept besides: it is divided as an output of as many elements, or not at all."""
+        own = (tensor.per_sample, tensor.elements)
+        alike = [
+            access.dims
+            for made, access in zip(node.outputs, outputs, strict=True)
+            if (made.per_sample, made.elements) == own
+        ]
+        dims = alike[0] if alike else self.access(tensor, "others").dims
+        return Access(tensor.name, dims, tensor.element_bytes, differentiable=False)
+
+    def made_of(self, tensor: Tensor, own: tuple[str, ...]) -> Access:
         """The tensor with these dimensions, and batch if it grows."""
-        learns, grows = tensor.differentiable, tensor.per_sample > 0
+        learns, grows = self.learns(tensor), tensor.per_sample > 0
         dims = ("batch", *own) if grows else own
         alone = learns and not grows
         return Access(
@@ -158,7 +164,7 @@ def _linear(node: Node, samples: int, dims: _Dims) -> Operator:
         made, read = _beside_heads(node, dims)
     else:
         made, read = dims.access(output), dims.access(source, "inner")
-    weight, *biases = (one.differentiable for one in node.parameters)
+    weight, *biases = (dims.learns(one) for one in node.parameters)
     parameters = [Access("weight", ("columns", read.dims[-1]), differentiable=weight)]
     parameters += [Access("bias", ("columns",), differentiable=one) for one in biases]
     flops = node.flops_of(samples)
@@ -170,9 +176,10 @@ def _linear(node: Node, samples: int, dims: _Dims) -> Operator:
         inputs=(read,),
         outputs=(made,),
         parameters=tuple(parameters),
-        flops=flops,
-        backward_flops=_more_products(node) * flops,
-        saved=_saved(node),
+        flops=flops.forward,
+        backward_flops=flops.backward,
+        weight_flops=flops.weight,
+        saved=tuple(node.saved),
         features=features,
     )
 
@@ -196,35 +203,3 @@ def _kind(node: Node, flops: int) -> Kind:
     if node.target == "embedding":
         return Kind.LOOKUP
     return Kind.VIEW if node.target in VIEWS else Kind.MEMORY
-
-
-def _factors(node: Node) -> list[Tensor]:
-    """Both factors of a product, or the first two inputs of attention."""
-    first = _FIRST_FACTOR.get(node.target, 0)
-    return (node.given[first:] * 2)[:2]  # one tensor may be both
-
-
-def _more_products(node: Node) -> int:
-    """How many products the backward pass has for one of the forward pass: a gradient each."""
-    return sum(one.differentiable for one in _factors(node))
-
-
-def _saved(node: Node) -> tuple[str, ...]:
-    """The names of the activations that autograd keeps for the backward pass."""
-    inputs = tuple(tensor.name for tensor in node.inputs)
-    if not any(one.differentiable for one in node.outputs):
-        return ()
-    if node.target in VIEWS or node.target in _SAVE_NOTHING:
-        return ()
-    if node.target in _SAVE_OUTPUT:
-        return (node.outputs[0].name,)
-    if node.target == "scaled_dot_product_attention":
-        return (*inputs[:3], node.outputs[0].name)
-    if node.has_flops:
-        both = _factors(node)
-        if node.target.startswith("conv"):  # keeps its input, whatever is trained
-            return tuple(one.name for one in both if one.name in inputs)
-        pairs = zip(both, reversed(both), strict=True)
-        read = [one.name for one, other in pairs if other.differentiable]
-        return tuple(name for name in dict.fromkeys(read) if name in inputs)
-    return inputs

@@ -15,7 +15,9 @@ from byteprophet.simulate.models.traced_axes import VIEWS, operator_name
 
 _Region: TypeAlias = "tuple[int, int]"
 """The first element in memory, and the one after the last."""
-_WEIGHT_AT = {"linear": 1, "embedding": 0, "matmul": 1, "mm": 1, "addmm": 2}
+LAYERS = {"linear": (0, 1), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
+"""Of operators that may be linear layers, the places of activations and weights."""
+_WEIGHT_AT = {"embedding": 0, **{name: weight for name, (_, weight) in LAYERS.items()}}
 """The place of a weight among the arguments of operators that can split it in the same way."""
 _TRANSPOSED = frozenset(["matmul", "mm", "addmm"])
 """Operators whose columns are the first axis of a weight only if they read it transposed."""

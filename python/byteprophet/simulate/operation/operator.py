@@ -78,6 +78,7 @@ class Operator:
         whole: dimensions that cannot be split.
         flops: floating-point operations of the forward pass.
         backward_flops: those of the backward pass, gradients of inputs and parameters together.
+        weight_flops: a part of these: of gradients of parameters. Only convolutions need it.
         saved: activations that are kept for the backward pass.
         causal: attention, or a softmax, that computes only the lower half of the scores.
         temporary: what else there is while it runs, but no longer: it takes memory, and no time.
@@ -94,6 +95,7 @@ class Operator:
     whole: frozenset[str] = field(default_factory=frozenset)
     flops: int = 0
     backward_flops: int = 0
+    weight_flops: int = 0
     saved: tuple[str, ...] = ()
     causal: bool = False
     temporary: tuple[Access, ...] = ()

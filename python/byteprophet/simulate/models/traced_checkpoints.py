@@ -1,0 +1,64 @@
+"""Refuses models that call ``torch.utils.checkpoint`` themselves.
+
+``torch.export`` leaves no trace of it, or takes what is inside for frozen. What is recomputed can
+be any function, which need be no module, so that no node of a strategy stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from byteprophet.errors import UserError
+
+_CALLED = ("_checkpoint_without_reentrant_generator", "CheckpointFunction")
+"""What ``torch.utils.checkpoint.checkpoint`` calls: a model may have imported it by its name."""
+
+
+def refuse_checkpoints(name: str, module: Any, inputs: Sequence[Any]) -> None:
+    """Run a model on the meta device.
+
+    Raises:
+        UserError: it recomputes a part of itself; the text has the path of the module.
+    """
+    import torch
+    from torch.nn.modules.module import (
+        register_module_forward_hook,
+        register_module_forward_pre_hook,
+    )
+    from torch.utils import checkpoint
+
+    paths = {id(each): path for path, each in module.named_modules()}
+    around: list[str] = []
+
+    def enter(each: Any, _: Any) -> None:
+        around.append(paths.get(id(each), ""))
+
+    def leave(*_: Any) -> None:
+        around.pop()
+
+    class Refusing:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.apply()
+
+        @staticmethod
+        def apply(*_: Any) -> NoReturn:
+            here = next((path for path in reversed(around) if path), "forward")
+            raise UserError(
+                f"model {name}: {here}: torch.utils.checkpoint inside a model is not simulated: "
+                "call the function directly, and let the strategy recompute (recompute=full, or "
+                "recompute = true at a node)"
+            )
+
+    shipped = {each: getattr(checkpoint, each) for each in _CALLED}
+    hooks = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave))
+    try:
+        for each in _CALLED:
+            setattr(checkpoint, each, Refusing)
+        with torch.device("meta"), torch.no_grad():
+            module(*inputs)
+    finally:
+        for each, own in shipped.items():
+            setattr(checkpoint, each, own)
+        for hook in hooks:
+            hook.remove()
