@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -98,6 +99,23 @@ def test_frozen_stages_get_no_gradients(schedule: str) -> None:
     ]
     assert len(messages) == (3 + 1) * _MICRO_BATCHES
     assert result.iteration_ns > 0
+
+
+def test_layers_of_other_sizes_are_no_equal_layers() -> None:
+    """Four equal layers are divided, and not the six activations of other sizes."""
+
+    sizes = [_WIDTH * size for size in (1, 8, 4, 2, 6, 3, 1)]
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        parts = [part for one, two in pairwise(sizes) for part in (nn.Linear(one, two), nn.ReLU())]
+        return nn.Sequential(*parts, *_layers(4, ())), (torch.zeros(batch, _WIDTH),)
+
+    program = _program(make, "pp=4 micro_batches=4", 4)
+    layers = [
+        sum(block.path in {"12", "13", "14", "15"} for block in stage.blocks)
+        for stage in program.stages
+    ]
+    assert layers == [1, 1, 1, 1]
 
 
 def test_what_a_frozen_encoder_reads_and_writes_is_in_memory() -> None:

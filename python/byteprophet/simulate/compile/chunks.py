@@ -52,11 +52,12 @@ def _cut_operator(operator: Operator, scope: Scope) -> Operator:
             f"strategy: {scope.path}: {scope.along} has size {size}, which cannot be cut into "
             f"{parts} micro-batches"
         )
+    weights = operator.weight_flops
     sizes = tuple((dim, one // parts if dim == scope.along else one) for dim, one in operator.sizes)
     return replace(
         operator,
         sizes=sizes,
         flops=operator.flops // parts,
         backward_flops=operator.backward_flops // parts,
-        weight_flops=operator.weight_flops // parts,
+        weight_flops=None if weights is None else weights // parts,
     )

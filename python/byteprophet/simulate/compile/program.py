@@ -214,10 +214,11 @@ def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[i
 
 
 def _shape_of(module: Module) -> tuple[object, ...]:
-    """What is equal for layers that are alike, whatever is trained."""
+    """What is equal for layers that are alike, whatever is trained, and so kept besides outputs."""
     return tuple(
-        (path, one.name, one.flops, tuple(map(one.elements, one.parameters)))
+        (path, one.name, one.flops, tuple(map(one.elements, tensors)))
         for path, one in module.operators()
+        for tensors in (one.inputs, one.outputs[:1], one.parameters)
     )
 
 

@@ -330,9 +330,10 @@ def has_bias(operator: Operator) -> bool:
 def _products(step: Compute) -> float:
     """How many times the FLOPs of the forward pass a step has."""
     operator = step.operator
+    weights = operator.flops if operator.weight_flops is None else operator.weight_flops
     if step.phase is Phase.BACKWARD:
-        return (operator.backward_flops - operator.weight_flops) / operator.flops
-    return operator.weight_flops / operator.flops if step.phase is Phase.WEIGHT else 1.0
+        return (operator.backward_flops - weights) / operator.flops
+    return weights / operator.flops if step.phase is Phase.WEIGHT else 1.0
 
 
 def _is_sum(operator: Operator) -> bool:

@@ -78,7 +78,8 @@ class Operator:
         whole: dimensions that cannot be split.
         flops: floating-point operations of the forward pass.
         backward_flops: those of the backward pass, gradients of inputs and parameters together.
-        weight_flops: a part of these: of gradients of parameters. Only convolutions need it.
+        weight_flops: a part of these: of gradients of parameters; None: as many as forward. Only
+            convolutions need it.
         saved: activations that are kept for the backward pass.
         causal: attention, or a softmax, that computes only the lower half of the scores.
         temporary: what else there is while it runs, but no longer: it takes memory, and no time.
@@ -95,7 +96,7 @@ class Operator:
     whole: frozenset[str] = field(default_factory=frozenset)
     flops: int = 0
     backward_flops: int = 0
-    weight_flops: int = 0
+    weight_flops: int | None = None
     saved: tuple[str, ...] = ()
     causal: bool = False
     temporary: tuple[Access, ...] = ()
