@@ -182,6 +182,21 @@ for call in (lambda: log.append(bytes(9000)), lambda: write_whole(directory / "t
     assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("log", 9000)]
 
 
+def test_a_new_file_appears_with_its_first_piece(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = AppendedFile(path, new=True)
+    assert not path.exists()
+    log.append(b"first")
+    assert path.read_bytes() == b"first"
+    log.append(b", second")
+    log.close()
+    assert path.read_bytes() == b"first, second"
+    with pytest.raises(NotWritten, match=r"log: cannot be written: File exists$"):
+        AppendedFile(path, new=True)
+    AppendedFile(tmp_path / "other", new=True).close()
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_directory_may_be_gone(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     make_directory(directory)

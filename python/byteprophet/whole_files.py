@@ -47,15 +47,22 @@ def whole_file(path: Path) -> Iterator[Path]:
             yield path
             return
         place = path.resolve()
-        # Roles of a job may write the same file at the same time, and nobody can foresee the name
-        # to put a link there.
-        partial = place.with_name(f"{place.name}.{secrets.token_hex(8)}.partial")
+        partial = _partial(place)
         try:
             yield partial
             partial.replace(place)
         finally:
             with suppress(OSError):
                 partial.unlink()
+
+
+def _partial(path: Path) -> Path:
+    """Where ``path`` is written until it is complete.
+
+    Roles of a job may write the same file at the same time, and nobody can foresee the name to put
+    a link there.
+    """
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
 
 
 def check_writable(path: Path) -> None:
@@ -77,15 +84,19 @@ def check_no_link(path: Path) -> None:
 class AppendedFile:
     """A file that grows by whole pieces: one that does not fit is taken back.
 
-    Several processes may append to the same file. ``new``: the file must not exist yet.
+    Several processes may append to the same file. ``new``: the file must not exist yet. It appears
+    with its first piece, so that nobody finds it empty.
     """
 
     def __init__(self, path: Path, new: bool = False) -> None:
         self.path = path
+        self._partial = _partial(path) if new else None
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_EXCL if new else 0)
         with writing(path):
             self._new = not path.exists()
-            self._fd = os.open(path, flags, 0o666)
+            if new and not self._new:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self._fd = os.open(self._partial or path, flags, 0o666)
 
     def fileno(self) -> int:
         """The descriptor, e.g. for a lock."""
@@ -109,6 +120,9 @@ class AppendedFile:
                     self._check_room(len(piece))
                 while rest:
                     rest = rest[os.write(self._fd, rest) :]
+                if self._partial is not None:
+                    self._partial.rename(self.path)
+                    self._partial = None
             except BaseException:
                 self._take_back(begin, len(piece) - len(rest))
                 raise
@@ -125,13 +139,15 @@ class AppendedFile:
             if os.fstat(self._fd).st_size == begin + size_bytes:  # nobody else has appended
                 os.ftruncate(self._fd, begin)
             if self._new and begin == 0:
-                self.path.unlink()
+                (self._partial or self.path).unlink()
 
     def close(self) -> None:
         """Close the file; again: nothing happens."""
         if not self.closed:
             fd, self._fd = self._fd, -1
             with writing(self.path):  # a network file system may say only now that it is full
+                if self._partial is not None:
+                    self._partial.unlink(missing_ok=True)
                 os.close(fd)
 
 
