@@ -44,7 +44,8 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
 ) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "costs.json"
-    call = ["costs", "collect", "--device", "cpu", "--seconds", "0.1", "--out", str(out)]
+    call = ["costs", "collect", "--device", "cpu", "--seconds", "0.1", "--passes", "1"]
+    call += ["--out", str(out)]
     assert run_cli(call) == 0
     assert "GFLOP/s" in capsys.readouterr().out
     table = json.loads(out.read_text(encoding="utf-8"))
@@ -60,9 +61,9 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
 @pytest.mark.timeout(180)
 def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
     out = tmp_path / "costs.json"
-    call = ("costs", "collect", "--device", "cpu", "--seconds", "0.1", "--out", str(out))
+    call = ("costs", "collect", "--device", "cpu", "--seconds", "0.1", "--passes", "1")
     spec = JobSpec(
-        command=(sys.executable, "-m", "byteprophet", *call),
+        command=(sys.executable, "-m", "byteprophet", *call, "--out", str(out)),
         run_directory=tmp_path / "run",
         workers=2,
         servers=0,
@@ -94,6 +95,7 @@ def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
     [
         (["--device", "tpu"], "--device tpu: use cpu or cuda"),
         (["--seconds", "0"], "--seconds 0.0"),
+        (["--passes", "0"], "--passes 0: must be from 1"),
     ],
 )
 def test_refuses_in_one_line(

@@ -9,7 +9,7 @@ import typer
 
 from byteprophet.errors import UserError
 from byteprophet.report.console import facts_table, progress_of, table_console
-from byteprophet.simulate.costs.collect import DEVICES, collect, collect_in_job
+from byteprophet.simulate.costs.collect import DEVICES, PASSES, collect, collect_in_job
 from byteprophet.simulate.costs.collect_collectives import is_first_rank, ranks_of_job
 from byteprophet.simulate.costs.kept_passes import KeptPasses
 from byteprophet.simulate.costs.table import write_table
@@ -29,6 +29,8 @@ interrupted, its complete passes stay in FILE.pass-N, and the same command goes 
 Example: byteprophet costs collect --device cuda --out h100.json
 """
 
+_MOST_PASSES = 1000
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command and its subcommands."""
@@ -42,21 +44,26 @@ def collect_costs(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("costs.json"),
     device: Annotated[str, typer.Option(help="cpu or cuda; default: cuda if there is one.")] = "",
     seconds: Annotated[float, typer.Option(help="For matrix products, in all passes.")] = 60.0,
+    passes: Annotated[
+        int, typer.Option(help="How often all is measured; the least of each time counts.")
+    ] = PASSES,
 ) -> int:
     """See _COLLECT_HELP."""
     if device and device not in DEVICES:
         raise UserError(f"--device {device}: use {' or '.join(DEVICES)}")
     if not 0 < seconds <= 86_400:
         raise UserError(f"--seconds {seconds}: must be from 0 to 86400")
+    if not 1 <= passes <= _MOST_PASSES:
+        raise UserError(f"--passes {passes}: must be from 1 to {_MOST_PASSES}")
     say, ranks = progress_of("costs collect"), ranks_of_job()
     if is_first_rank():
         check_writable(out)
     kept = KeptPasses(out)
     try:
         if ranks > 1:
-            table = collect_in_job(device, seconds, say, kept)
+            table = collect_in_job(device, seconds, say, passes, kept)
         else:
-            table = collect(device, seconds, say, kept=kept)
+            table = collect(device, seconds, say, passes, kept)
     except KeyboardInterrupt:
         if is_first_rank() and kept.count():
             say(f"{kept.count()} passes are kept beside {out}: the same command goes on")

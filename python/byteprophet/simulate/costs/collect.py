@@ -79,7 +79,11 @@ def collect(
 
 
 def collect_in_job(
-    device: str, seconds: float, say: Callable[[str], None], kept: KeptPasses | None = None
+    device: str,
+    seconds: float,
+    say: Callable[[str], None],
+    passes: int = PASSES,
+    kept: KeptPasses | None = None,
 ) -> CostTable | None:
     """Measure in a job, which has one rank on each node: rank 0 as ``collect`` does, then all.
 
@@ -93,7 +97,7 @@ def collect_in_job(
     device = _device(torch, device)
     with in_job(torch, device) as distributed:
         first = distributed.get_rank() == 0
-        table = collect(device, seconds, say, kept=kept) if first else None
+        table = collect(device, seconds, say, passes, kept) if first else None
         silent = say if first else lambda _: None
         collectives = tuple(measured_collectives(torch, device, silent))
     return table and replace(table, collectives=collectives)
