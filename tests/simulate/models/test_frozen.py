@@ -236,6 +236,7 @@ def test_built_in_models_with_other_sizes() -> None:
         for text in ("gpt2", "gpt")
     )
     assert narrow.parameters() == described.parameters()
+    assert load_model("gpt2:layers=1,heads=8", 1).parameters()  # as many of keys and values
     with pytest.raises(UserError, match=r"llama2-7b: hidden=2048: give inner, too.*11008 belongs"):
         load_model("llama2-7b:hidden=2048", 1)
     assert load_model("llama2-7b:layers=1,hidden=2048,inner=5504", 1).parameters()

@@ -143,6 +143,8 @@ def _changed(name: str, description: str) -> TransformerConfig:
         values["inner"] = _INNER * values["hidden"]
     if values.keys() & {"hidden", "heads"}:
         values.setdefault("width", 0)  # that of a head follows from both
+    if "heads" in values and model.kv_heads == model.heads:
+        values.setdefault("kv_heads", values["heads"])
     return replace(model, **_typed(values))
 
 
