@@ -104,7 +104,7 @@ def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
 
 def why_taken_over(run: Run) -> str | None:
     """Why ``run`` cannot have what only ``DistributedOptimizer`` does; None if it can."""
-    if not run.config.get("environment", {}).get(SYNC):
+    if not run.has_config or not run.config.get("environment", {}).get(SYNC):
         return None
     return (
         f"{run.directory} ran with --sync, for scripts of DistributedDataParallel, and only "
