@@ -231,8 +231,7 @@ class _Jobs:
             rows: list[Any] = []
             for (ranks, runtime), cases in groups.items():
                 self._say(f"operators, pass {number} of {PASSES}: {len(cases)} jobs, {ranks} ranks")
-                label = f"operators-{ranks}{runtime and f'-{runtime}'}"
-                seen = self._run(config(cases), ranks, label)
+                seen = self._run(config(cases), ranks, _label("operators", ranks, runtime))
                 rows += [rank[case.name]["operations"] for case in cases for rank in seen]
             tables.append(table_of(rows))
         table = read_operators(path) if before else {}
@@ -259,7 +258,7 @@ class _Jobs:
             wanted = [one for one in chosen if (one.ranks, one.runtime) == group]
             missing = [one for one in wanted if not self._path(kind, one).exists()]
             self._say(f"{kind}: {len(missing)} jobs of {case.ranks} ranks")
-            label = f"{kind}-{case.ranks}{case.runtime and f'-{case.runtime}'}"
+            label = _label(kind, case.ranks, case.runtime)
             ranks = self._run(config(missing), case.ranks, label)
             for one in missing:
                 seen = json.dumps([rank[one.name] for rank in ranks])
@@ -309,6 +308,10 @@ def _covering(wanted: dict[Case, set[str]]) -> list[Case]:
         found.append(max(wanted, key=lambda case: len(wanted[case] & missing)))
         missing -= wanted[found[-1]]
     return found
+
+
+def _label(kind: str, ranks: int, runtime: str) -> str:
+    return f"{kind}-{ranks}{runtime and f'-{runtime}'}"
 
 
 def _plain(cases: Sequence[Case]) -> list[list[str]]:

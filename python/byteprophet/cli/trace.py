@@ -220,9 +220,10 @@ def _times(recorded: TraceReplay, changed: TraceReplay | None) -> Table:
         result = changed
         ratio = changed.replayed_ns / max(1, recorded.replayed_ns) - 1
         table.add_row("with the changes", ms_text(changed.replayed_ns), f"{ratio:+.1%}")
-    if result.long_run_ns > 1.01 * result.replayed_ns:
+    long_run_ns = result.long_run_ns
+    if long_run_ns > 1.01 * result.replayed_ns:
         said = "until then, the host gets ahead of its GPU"
-        table.add_row("in the long run", ms_text(result.long_run_ns), said)
+        table.add_row("in the long run", ms_text(long_run_ns), said)
     for use, time_ns in result.use_of_time().items():
         if time_ns:
             table.add_row(f"  {use}", ms_text(time_ns), "")

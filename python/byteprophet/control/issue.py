@@ -297,8 +297,7 @@ class Issuer:
             self._record("no plan", reason=reason, error=_one_line(error))
             return []
         self.number = plan.number
-        last = max(member.start for member in members)
-        names = frozenset(member.name for member in members if member.start == last)
+        names = frozenset(member.name for member in _of_last_start(members))
         self._adoption = Adoption(plan, names, attempt)
         self._issued_ns = now_ns
         if solution.is_in_order != self._arrival.in_order:
@@ -335,11 +334,9 @@ class Issuer:
         iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
         most_ns = _EXTRAPOLATED_NS + 2 * iteration_ns
-        last = max(member.start for member in members)
         begun = max(
             member.iteration + math.ceil(min(now_ns - member.iteration_ns, most_ns) / iteration_ns)
-            for member in members
-            if member.start == last
+            for member in _of_last_start(members)
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
 
@@ -356,6 +353,12 @@ def _told(solution: Solution, reason: str) -> str:
         f"in order of arrival, because the processor is the limit: it needs {cores}, and the links "
         f"{planned} planned or {arrival} in order of arrival; {reason}"
     )
+
+
+def _of_last_start(members: Sequence[Member]) -> list[Member]:
+    """Those whose clients belong to the job's last start that any of them has."""
+    last = max(member.start for member in members)
+    return [member for member in members if member.start == last]
 
 
 def _one_line(error: Exception) -> str:

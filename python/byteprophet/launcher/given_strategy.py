@@ -28,10 +28,10 @@ def given_file(environment: Mapping[str, str], directory: Path) -> Path | None:
     return directory / name if name else None
 
 
-def digest_now(path: Path | None) -> str | None:
-    """The digest of the strategy in ``path``; None if there is none that can be read here."""
+def strategy_now(path: Path) -> Used | None:
+    """The strategy in ``path``; None if there is none that can be read here."""
     try:
-        return None if path is None else read_strategy_file(path).digest
+        return read_strategy_file(path)
     except UserError:
         return None
 

@@ -14,7 +14,7 @@ import tomli_w
 
 from byteprophet.errors import JobFailed, NotWritten, UserError, warn
 from byteprophet.input_files import parse_json, read_bytes
-from byteprophet.launcher.given_strategy import digest_now, given_file
+from byteprophet.launcher.given_strategy import given_file, strategy_now
 from byteprophet.launcher.spec import JobResult, JobSpec
 from byteprophet.whole_files import make_directory, write_whole
 
@@ -54,6 +54,8 @@ def prepare(
     """
     for name in ("logs", "results"):
         make_directory(spec.run_directory / name)
+    given = given_file(environment, spec.directory)
+    used = None if given is None else strategy_now(given)
     config = {
         "schema": SCHEMA,
         "command": list(spec.command),
@@ -78,7 +80,7 @@ def prepare(
         "grace_s": spec.limits.grace_s,
         "max_restarts": spec.max_restarts or None,
         "elsewhere": elsewhere or None,
-        "strategy_digest": digest_now(given_file(environment, spec.directory)),
+        "strategy_digest": None if used is None else used.digest,
         **resolved,
         "environment": dict(environment),
     }

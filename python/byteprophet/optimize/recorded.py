@@ -13,9 +13,9 @@ from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import DDP, MIXED
-from byteprophet.job.strategy_file import Used, read_strategy_file
+from byteprophet.job.strategy_file import Used
 from byteprophet.launcher import JobSpec
-from byteprophet.launcher.given_strategy import digest_now, given_file
+from byteprophet.launcher.given_strategy import given_file, strategy_now
 from byteprophet.launcher.recorded_spec import spec_of_run
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
@@ -66,24 +66,26 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     return measured
 
 
-def check_given(config: Mapping[str, Any]) -> None:
+def check_given(config: Mapping[str, Any]) -> Used | None:
     """Refuse a run whose strategy changed its model, of which a recording says nothing.
 
-    A strategy file that is not the one of the recording any more is refused, too.
+    A strategy file that is not the one of the recording any more is refused, too. Returns what it
+    holds; None: the run was recorded under none.
 
     ``config``: the run's ``config.toml``. Raises ``UserError``.
     """
     given = given_of(config)
     if given is None:
-        return
-    now = digest_now(given)
-    if now is None or now != config.get("strategy_digest"):
+        return None
+    used = strategy_now(given)
+    if used is None or used.digest != config.get("strategy_digest"):
         raise UserError(
             f"{given}: this run was recorded under the strategy in this file, and it is not there "
             "any more as it was: put that back, or record the job again"
         )
-    if read_strategy_file(given).strategy.changes_model:
+    if used.strategy.changes_model:
         raise UserError(f"this run trains as {given} says: optimise the run it came from")
+    return used
 
 
 def given_of(config: Mapping[str, Any]) -> Path | None:

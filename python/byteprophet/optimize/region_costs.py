@@ -18,7 +18,6 @@ from byteprophet.errors import UserError
 from byteprophet.job.region_costs import RegionCosts, read_region_costs
 from byteprophet.job.region_memory import RegionMemory, read_region_memory
 from byteprophet.job.strategy import BF16, COMPILED, EAGER, RECOMPUTED, Region
-from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.recorded_spec import spec_of_run
 from byteprophet.observe import recording
@@ -75,9 +74,9 @@ def measure_region_costs(
     path = directory.resolve() / _COSTS
     memory_path = directory.resolve() / "region-memory.json"
     spec = spec_of_run(config, directory)
-    check_given(config)
+    given = check_given(config)
     used = spec.environment.get(STRATEGY, "")
-    if used and read_strategy_file(spec.directory / used).strategy.changes_gradients:
+    if used and given is not None and given.strategy.changes_gradients:
         raise UserError(f"this run trains as {used} says: optimise the run it came from")
     if config.get("elsewhere"):
         progress(

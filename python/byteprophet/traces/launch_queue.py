@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from byteprophet.timeline.kineto_calls import Track
 from byteprophet.traces.profile import DeviceWork, Launch, Profile
@@ -66,7 +66,7 @@ class _Called(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Queue:
+class LaunchQueue:
     """The launches to one stream, in order.
 
     Attributes:
@@ -132,14 +132,18 @@ class _Queue:
         return {name: sorted(of)[len(of) // 2] for name, of in times.items()}
 
 
-def earlier_work(profile: Profile, streams: Streams) -> list[DeviceWork]:
+Queues: TypeAlias = Sequence[tuple[Track, LaunchQueue]]
+"""Streams and their queues."""
+
+
+def earlier_work(queues: Queues, streams: Streams) -> list[DeviceWork]:
     """Work that was launched before the trace, and was not recorded.
 
     It is known by the calls that waited for it. A stream may have begun what was launched in the
     trace late for no other reason.
     """
     found: list[DeviceWork] = []
-    for stream, queue in _queues(profile, streams):
+    for stream, queue in queues:
         if streams.kernels[queue.last[0]].launch is None:
             continue  # it was recorded
         ends = queue.earlier_ends()
@@ -150,14 +154,14 @@ def earlier_work(profile: Profile, streams: Streams) -> list[DeviceWork]:
     return found
 
 
-def queue_waits(profile: Profile, streams: Streams) -> dict[Track, list[DeviceWait]]:
+def queue_waits(queues: Queues, streams: Streams) -> dict[Track, list[DeviceWait]]:
     """The waits of each thread for places in queues."""
     found: dict[Track, list[DeviceWait]] = {}
 
     def add(call: Launch, begin_ns: int, end_ns: int, place: int) -> None:
         found.setdefault(call.track, []).append(DeviceWait(begin_ns, end_ns, (place,)))
 
-    for _, queue in _queues(profile, streams):
+    for _, queue in queues:
         waiting = queue.waiting()
         for one in waiting:
             freed = bisect_right(queue.ends, one.freed_ns) - 1
@@ -180,8 +184,9 @@ def queue_waits(profile: Profile, streams: Streams) -> dict[Track, list[DeviceWa
     return found
 
 
-def _queues(profile: Profile, streams: Streams) -> Iterator[tuple[Track, _Queue]]:
+def launch_queues(profile: Profile, streams: Streams) -> Queues:
     """The queue of each stream to which something was launched."""
+    queues: list[tuple[Track, LaunchQueue]] = []
     last: dict[Track, list[int]] = {}
     launched: dict[int, tuple[Track, int]] = {}
     by_thread: dict[Track, list[tuple[int, int]]] = {}  # when, and the correlation id
@@ -222,4 +227,5 @@ def _queues(profile: Profile, streams: Streams) -> Iterator[tuple[Track, _Queue]
     for stream, of in called.items():
         kernels = (streams.kernels[place] for place in streams.work_on(stream))
         begin_ns = next(one.work.begin_ns for one in kernels if one.launch is not None)
-        yield stream, _Queue(last[stream], ends[stream], of, begin_ns)
+        queues.append((stream, LaunchQueue(last[stream], ends[stream], of, begin_ns)))
+    return queues

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.kineto_calls import Track
-from byteprophet.traces.launch_queue import earlier_work, queue_waits
+from byteprophet.traces.launch_queue import earlier_work, launch_queues, queue_waits
 from byteprophet.traces.pauses import ThreadWait, thread_waits
 from byteprophet.traces.profile import Profile
 from byteprophet.traces.streams import Kernel, Streams
@@ -55,18 +55,20 @@ class _Builder:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._streams = Streams(profile)
-        earlier = earlier_work(profile, self._streams)
+        queues = launch_queues(profile, self._streams)
+        earlier = earlier_work(queues, self._streams)
         self._inferred_ns = sum(work.end_ns - work.begin_ns for work in earlier)
         if earlier:
             profile.work += earlier
             self._streams = Streams(profile)
+            queues = launch_queues(profile, self._streams)
         times = thread_times(profile)
         self._threads = {track: _Thread(of.outermost) for track, of in times.items()}
         waits, pauses = thread_waits(profile, times)
         for track, of_thread in waits.items():
             self._wait_for_threads(self._threads[track], of_thread)
         known = device_waits(profile, self._streams)
-        full = queue_waits(profile, self._streams)
+        full = queue_waits(queues, self._streams)
         for found in (known, unrecorded_waits(pauses, self._streams, known), full):
             for track, on_devices in found.items():
                 self._wait_for_devices(self._threads[track], on_devices)
