@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+from byteprophet.launcher.checks import root_port
 
 SCRIPT = """
 import torch
@@ -20,12 +21,6 @@ tensor = torch.arange(5.0) + bps.rank()
 handle = bps.byteps_push_pull(tensor, average=False, name="tensor")
 print("sum", bps.synchronize(handle).tolist(), "of", bps.size())
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.job
@@ -44,7 +39,7 @@ def test_a_job_started_by_bpslaunch(tmp_path: Path) -> None:
         "DMLC_NUM_WORKER": "2",
         "DMLC_NUM_SERVER": "1",
         "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_PS_ROOT_PORT": str(root_port(None, "127.0.0.1")),
         "DMLC_NODE_HOST": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
     }

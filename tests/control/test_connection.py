@@ -25,6 +25,7 @@ from byteprophet.control.messages import LARGEST_BYTES, Plan, PlanOrder, Ready, 
 from byteprophet.control.server import Controller
 from byteprophet.control.sockets import prepare
 from byteprophet.errors import UserError
+from byteprophet.launcher.checks import root_port
 from byteprophet.profile import Profile
 from byteprophet.timeline.tables import TRANSFER
 
@@ -33,16 +34,9 @@ from .conftest import JOB, MEGABYTE, Plug, eventually, profile
 Start = Callable[..., tuple[Client, Plug]]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def address() -> str:
-    return f"tcp://127.0.0.1:{free_port()}"
+    return f"tcp://127.0.0.1:{root_port(None, '127.0.0.1')}"
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ Without a word about sanitizers: whatever the programs were built with, a report
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -19,9 +21,12 @@ TIMEOUT_S = 240
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that the kernel gives to connections, as another test may open some."""
+    for port in random.sample(range(10_000, 30_000), 50):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port on 127.0.0.1: 50 were tried")
 
 
 def main() -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import final
+
+from byteprophet.launcher.checks import root_port
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
@@ -66,7 +67,7 @@ class Sshd:
     ) -> None:
         directory.mkdir()
         self.address = address
-        self.port = _free_port() if not inside else 22
+        self.port = root_port(None, "127.0.0.1") if not inside else 22
         self.key = make_key(directory / "host_key")
         (directory / "authorized_keys").write_text(user.public_key + "\n")
         config = directory / "sshd_config"
@@ -104,12 +105,6 @@ class Sshd:
 
 def _with_port(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def host_table(sshd: Sshd, directory: Path, **fields: object) -> dict[str, object]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from byteprophet.launcher.checks import root_port
 
 from ..python_process import start_python
 
@@ -20,8 +21,7 @@ LIMIT_S = 280.0
 
 def start(ranks: int, worker: str = WORKER, **options: Any) -> list[subprocess.Popen[str]]:
     """Start a job; nobody ends its other ranks when one has failed."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = root_port(None, "127.0.0.1")
     places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     return [
         start_python(

@@ -8,8 +8,6 @@ go on.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from byteprophet.launcher import JobSpec, run_job
+from byteprophet.launcher.checks import root_port
 
 from ...python_process import start_python
 
@@ -88,12 +87,10 @@ def test_the_other_rank_names_it(
 
 def lose(folder: Path, way: str, lost: int, says: str) -> None:
     """Run a job that was started by hand until the other rank ``says`` that one is lost."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = folder / "log"
+    port = root_port(None, "127.0.0.1")
+    log, log_of_lost = folder / "log", folder / "log of the lost rank"
     processes = []
-    with log.open("w") as output:
+    with log.open("w") as output, log_of_lost.open("w") as errors_of_lost:
         for rank in range(2):
             variables = {
                 "RANK": str(rank),
@@ -109,11 +106,11 @@ def lose(folder: Path, way: str, lost: int, says: str) -> None:
                     lost,
                     env={**os.environ, **variables},
                     stdout=output,
-                    stderr=subprocess.DEVNULL if rank == lost else output,
+                    stderr=errors_of_lost if rank == lost else output,
                 )
             )
     try:
-        assert is_said(log, "accident", 120.0), log.read_text()
+        assert is_said(log, "accident", 120.0), log.read_text() + log_of_lost.read_text()
         assert is_said(log, says, NAMED_WITHIN_S), log.read_text()
         assert f"rank {lost} " in log.read_text()
         if way != "stopped":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +19,8 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
+
+from byteprophet.launcher.checks import root_port
 
 
 def whole(parameters: Iterable[Tensor]) -> list[Tensor]:
@@ -154,11 +155,9 @@ def the_group_is_destroyed_and_made_again() -> Iterable[Tensor]:
 
 
 def _another_meeting() -> dict[str, Any]:
-    """Where the ranks meet again: rank 0 names a free port."""
+    """Where the ranks meet again: rank 0 names a free port, which no connection is given."""
     port = [0]
     if distributed.get_rank() == 0:
-        with socket.socket() as free:
-            free.bind(("", 0))
-            port = [int(free.getsockname()[1])]
+        port = [root_port(None, "127.0.0.1")]
     distributed.broadcast_object_list(port)
     return {"init_method": f"tcp://{os.environ['MASTER_ADDR']}:{port[0]}"}
