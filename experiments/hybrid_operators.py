@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -63,7 +62,7 @@ def table_of(ranks: Sequence[Iterable[Any]]) -> Table:
 
     Args:
         ranks: what ``as_rows`` made of each rank's operators and their times, in nanoseconds. Of
-            ranks that called the same, the median counts.
+            ranks that called the same, the least time counts.
     """
     outputs: dict[Operation, Described] = {}
     times_ns: defaultdict[Operation, list[int]] = defaultdict(list)
@@ -72,7 +71,7 @@ def table_of(ranks: Sequence[Iterable[Any]]) -> Table:
         for operation, time_ns in numbers_from(rows).items():
             times_ns[operation].append(time_ns)
     found = {
-        operation: Paced(round(statistics.median(times_ns[operation])), made)
+        operation: Paced(min(times_ns[operation]), made)
         for operation, made in outputs.items()
         if is_paceable(operation, made)
     }

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import json
 import os
-import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -135,14 +134,14 @@ class _Rank:
         return seen
 
     def _in_turn(self, job: Job) -> Seen:
-        """The median time of each operator, while no other rank computes."""
+        """The least time of each operator, while no other rank computes."""
         for _ in range(_MEMORY_WARMUP):
             job.iteration()
         watch = Watch(self._axes, turn=Turn(Path(self._config.turn)))
         with watch:
             for _ in range(self._config.iterations):
                 job.iteration()
-        times_ns = {each: round(statistics.median(times)) for each, times in watch.times_ns.items()}
+        times_ns = {each: min(times) for each, times in watch.times_ns.items()}
         return Seen(operations=as_rows(watch.operations, times_ns))
 
     def _timed(self, job: Job, device: Device | None) -> Seen:

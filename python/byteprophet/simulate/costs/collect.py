@@ -8,8 +8,8 @@ transposed matrix, and on a GPU convolutions and others are measured by shape
 On a CPU with one thread, they are its processor time.
 
 All is measured in several passes, since other programs, or the neighbours of a virtual machine,
-slow a device down for seconds or minutes. A time is the median of a pass, and the least of all
-passes.
+slow a device down for milliseconds or minutes. A time is the least of all passes. Of a pass, the
+least time of a CPU counts, and the median time of a GPU, whose clock falls while it is busy.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class _Collector:
         memory = self._memory()
         launch_ns = self._launch()
         attention = self._attention()
-        operators = tuple(measured_operators(torch, self._device, self._dtype, self._median_ns))
+        operators = tuple(measured_operators(torch, self._device, self._dtype, self._taken_ns))
         kernels = self._kernels()
         products: list[tuple[int, int, int, float]] = []
         shapes = list(self._shapes())
@@ -177,7 +177,7 @@ class _Collector:
             if products and time.monotonic() - began > seconds:
                 say(f"no time for the {len(shapes) - at + 1} largest matrix products")
                 break
-            products.append((m, n, k, self._median_ns(self._product(m, n, k))))
+            products.append((m, n, k, self._taken_ns(self._product(m, n, k))))
             if at % 20 == 0:
                 say(f"{at} of {len(shapes)} matrix products")
         return CostTable(
@@ -200,11 +200,11 @@ class _Collector:
 
     def _kernels(self) -> dict[str, Any]:
         """What depends on shapes besides plain matrix products."""
-        about = self._torch, self._device, self._dtype, self._median_ns
+        about = self._torch, self._device, self._dtype, self._taken_ns
         found: dict[str, Any] = {
             "attention": tuple(measured_attention(*about)),
             "transposed": tuple(measured_transposed(*about)),
-            "update_bytes_per_s": update_bytes_per_s(self._torch, self._device, self._median_ns),
+            "update_bytes_per_s": update_bytes_per_s(self._torch, self._device, self._taken_ns),
         }
         if self._device == "cpu":
             return found
@@ -224,7 +224,7 @@ class _Collector:
         count = _MEMORY_BYTES[self._device] // 4
         one, other = (self._torch.rand(count, device=self._device) for _ in range(2))
         out = self._torch.empty_like(one)
-        time_ns = self._median_ns(lambda: self._torch.add(one, other, out=out))
+        time_ns = self._taken_ns(lambda: self._torch.add(one, other, out=out))
         return 3 * 4 * count / time_ns * 1e9
 
     def _attention(self) -> float:
@@ -235,7 +235,7 @@ class _Collector:
             for _ in range(3)
         )
         fused = self._torch.nn.functional.scaled_dot_product_attention
-        time_ns = self._median_ns(lambda: fused(query, key, value, is_causal=True))
+        time_ns = self._taken_ns(lambda: fused(query, key, value, is_causal=True))
         # Two products over the lower half of the scores.
         return 2 * batch * heads * tokens**2 * width / time_ns * 1e9
 
@@ -254,12 +254,12 @@ class _Collector:
         self._wait()
         return statistics.median(times)
 
-    def _median_ns(self, run: Callable[[], object]) -> float:
+    def _taken_ns(self, run: Callable[[], object]) -> float:
         run()  # allocates, and chooses a kernel
         times: list[float] = []
         while len(times) < _REPEATS or (len(times) < _MOST_REPEATS and sum(times) < _ENOUGH_NS):
             times.append(self._time_ns(run))
-        return statistics.median(times)
+        return min(times) if self._device == "cpu" else statistics.median(times)
 
     def _time_ns(self, run: Callable[[], object]) -> float:
         if self._device == "cpu":
