@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from byteprophet.simulate.models.catalogue import find_model
 from byteprophet.simulate.models.load import VISION
-from byteprophet.simulate.models.traced import import_make
+from byteprophet.simulate.models.own_code import import_make
 from byteprophet.simulate.models.transformer_config import TransformerConfig
 
 _cuda: Any = torch.cuda  # parts of it have no type annotations

@@ -18,7 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.memory.cuda.gpu import GPUS
 from byteprophet.report.console import table_console
-from byteprophet.simulate.models.traced import import_make, refusing_failures
+from byteprophet.simulate.models.own_code import import_make, refusing_failures
 from byteprophet.whole_files import write_whole
 
 if TYPE_CHECKING:

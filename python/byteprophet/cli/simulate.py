@@ -179,7 +179,7 @@ def simulate(
             )
             + "\n",
         )
-    size = f"{result.program.model.parameters() / 1e9:.3g} billion parameters"
+    size = f"{_rounded(result.program.model.parameters())} parameters"
     of_cluster = machines.name if cluster == machines.name else f"{machines.name} ({cluster})"
     console.print(
         f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {of_cluster}\n",
@@ -233,3 +233,15 @@ def _calibrated(
         write_cluster(save_as, found.cluster)
         console.print(f"cluster: {save_as}\n", soft_wrap=True)
     return found.cluster
+
+
+def _rounded(count: int) -> str:
+    """``count`` with three digits: 57,300 or 1.97 million or 175 billion."""
+    for unit, word in ((10**9, " billion"), (10**6, " million")):
+        if count >= 0.9995 * unit:
+            return (
+                f"{count / unit:,.3g}{word}"
+                if count < 999.5 * unit
+                else f"{count / unit:,.0f}{word}"
+            )
+    return f"{count:,}"

@@ -17,7 +17,8 @@ from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.steps import Collective
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.inception import inception_v3
-from byteprophet.simulate.models.traced import Make, import_make, traced
+from byteprophet.simulate.models.own_code import Make, import_make
+from byteprophet.simulate.models.traced import traced
 from byteprophet.simulate.models.vision import resnet50, vgg19
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.node import Tree
@@ -203,12 +204,14 @@ def test_skip_connections_cross_all_stages_between() -> None:
 
 
 def test_what_cannot_be_traced_is_refused() -> None:
-    class Branches(nn.Module):
-        def forward(self, numbers: Tensor) -> Tensor:
-            return numbers if numbers.sum() > 0 else -numbers
+    class Fails(nn.Module):
+        def forward(self, _: Tensor) -> Tensor:
+            raise KeyError("no such head")
 
-    with pytest.raises(UserError, match="own: cannot be traced"):
-        traced("own", lambda batch: (Branches(), (torch.ones(batch),)))(2)
+    with pytest.raises(
+        UserError, match=r"model own: 0: cannot be traced: KeyError: 'no such"
+    ):
+        traced("own", lambda batch: (nn.Sequential(Fails()), (torch.ones(batch),)))
 
     with pytest.raises(UserError, match="model own: lstm: recurrent layers cannot be"):
         traced("own", lambda batch: (nn.LSTM(4, 4), (torch.ones(3, batch, 4),)))(2)
@@ -294,6 +297,32 @@ def test_models_that_recompute_by_themselves_are_refused(reentrant: bool) -> Non
     module, inputs = make(2)
     module(*inputs).sum().backward()  # what PyTorch does is as before
     assert all(one.grad is not None for one in module.parameters())
+
+
+class _Picking(nn.Module):
+    """What it does depends on values of tensors."""
+
+    def __init__(self, pick: str) -> None:
+        super().__init__()
+        self.pick = pick
+        self.layer = nn.Linear(_WIDTH, _WIDTH)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        if self.pick == "item":
+            return hidden * 2 if hidden.sum() > 0 else hidden
+        chosen = hidden[hidden[:, 0] > 0]
+        made: Tensor = self.layer(chosen)
+        return made
+
+
+@pytest.mark.parametrize(("pick", "who"), [("item", r"Tensor\.item\(\)"), ("mask", r"nonzero\(\)")])
+def test_models_that_depend_on_values_are_refused_with_the_module(pick: str, who: str) -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        layers = nn.Sequential(nn.Linear(_WIDTH, _WIDTH), _Picking(pick))
+        return layers, (torch.zeros(batch, _WIDTH),)
+
+    with pytest.raises(UserError, match=f"^model own: 1: {who}.* needs values of tensors"):
+        traced("own", make)
 
 
 class _Entry(nn.Module):

@@ -107,7 +107,11 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
                 last += transform(value.layout, whole, value.whole_bytes, mesh, Phase.FORWARD)
     for number, rule in enumerate(strategy.rules):
         if number not in compiler.matched:
-            raise UserError(f"strategy: {rule.pattern}: model {model.name} has no such node")
+            names = [call.name for call in model.blocks]
+            below = ", ".join([*names[:2], "...", *names[-1:]] if len(names) > 3 else names)
+            raise UserError(
+                f"strategy: {rule.pattern}: model {model.name} has no such node; it has {below}"
+            )
     _check_splits(model, strategy)
     if strategy.ring and mesh.cp > 1 and not compiler.rings:
         raise UserError(

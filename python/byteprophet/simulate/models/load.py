@@ -47,7 +47,8 @@ def load_source(text: str, sequence: int | None = None) -> Source:
     family, colon, _ = text.partition(":")
     if not colon or family in (*FAMILIES, *MODELS) or is_there(text):
         return partial(build, *find_model(text), sequence=sequence)
-    from byteprophet.simulate.models.traced import import_make, traced  # imports torch
+    from byteprophet.simulate.models.own_code import import_make
+    from byteprophet.simulate.models.traced import traced  # imports torch
 
     _refuse_sequence(name, sequence)
     return traced(name, import_make(text))

@@ -12,65 +12,27 @@ operator and once more for the whole model, so that none is forgotten.
 
 from __future__ import annotations
 
-import importlib
-import sys
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from byteprophet.errors import EndedBySignal, UserError
+from byteprophet.errors import UserError
 from byteprophet.simulate.models.module import Call, Model, Module
+from byteprophet.simulate.models.own_code import Make, refusing_failures
 from byteprophet.simulate.models.traced_axes import operator_name
-from byteprophet.simulate.models.traced_checkpoints import refuse_checkpoints
+from byteprophet.simulate.models.traced_first_run import run_once
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
 from byteprophet.simulate.models.traced_parts import inline_parts
 from byteprophet.simulate.models.traced_tree import Row, tree_of
 from byteprophet.simulate.operation.operator import Operator
 
-if TYPE_CHECKING:
-    from torch import nn
-
-Make = Callable[[int], "tuple[nn.Module, tuple[Any, ...]]"]
-"""A user's function: for a batch size, the module and its inputs."""
 _BATCHES = (2, 3)
 _RECURRENT = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
 _UNKNOWN_BYTES, _UNKNOWN_SHARE = 16 << 20, 0.01
 """Of buffers and unused parameters, so many bytes, or such a share of all, may be left out."""
-
-
-def import_make(text: str) -> Make:
-    """The function that ``text`` names as ``module:function``.
-
-    Raises:
-        UserError: there is none, or its module cannot be imported.
-    """
-    name, _, function = text.partition(":")
-    if not name or not function:
-        raise UserError(f"model {text}: expected module:function")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    with refusing_failures(f"model {text}", "cannot be imported"):
-        found = getattr(importlib.import_module(name), function)
-    if not callable(found):
-        raise UserError(f"model {text}: is no function of a batch size")
-    return found  # type: ignore[no-any-return]
-
-
-@contextmanager
-def refusing_failures(name: str, what: str = "failed") -> Iterator[None]:
-    """Within this context, whatever a user's code raises is a ``UserError`` of one line."""
-    try:
-        yield
-    except (UserError, EndedBySignal):
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever that code raises
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise UserError(f"{name}: {what}: {type(error).__name__}: {said}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +117,10 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
     with refusing_failures(f"model {name}", "cannot be traced"):
         with torch.device("meta"):
             module, inputs = make(batch)
-        refuse_checkpoints(name, module, inputs)
-        program = torch.export.export(module, tuple(inputs))
+        run_once(name, module, inputs)
+        with warnings.catch_warnings():  # of what the graph does not keep, as an LSTM's lists
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, tuple(inputs))
         inline_parts(program.graph_module)
     signature = program.graph_signature
     _check_recurrence(name, program.graph)
