@@ -18,6 +18,8 @@ from byteprophet.job.strategy_file import write_strategy
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.rundir import prepare
 from byteprophet.measure.run import Run
+from byteprophet.optimize.learning import learn
+from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.optimize.passes import load_passes
 from byteprophet.optimize.recorded import (
     check_given,
@@ -105,3 +107,48 @@ def test_only_distributed_optimizer_changes_models_and_keeps_gradients(
     assert left_out == {"accumulation", "bf16", "compile", "recompute"}
     record()
     assert not any(why_unchangeable(Run(tmp_path), job, each) for each in passes)
+
+
+class Skipping:
+    """A pass of another package, which lets some steps update nothing."""
+
+    name = "skipping"
+    effect = Effect.LOSSY
+    changes_steps = True
+
+    def starts(self, job: Job) -> tuple[Move, ...]:
+        return ()
+
+    def moves(self, job: Job, hints: Hints) -> tuple[Move, ...]:
+        return ()
+
+
+def test_any_pass_may_say_that_it_changes_steps(
+    tmp_path: Path, record: Callable[..., Config]
+) -> None:
+    """So it takes no part where the model counts its own, or where --sync takes a script over."""
+    said: list[str] = []
+    job = with_runtime(random_job(3, 5), "dear", 1 << 20)
+
+    def takes_part() -> bool:
+        learned = learn(
+            [(Run(tmp_path), job)],
+            [Skipping()],
+            asked=False,
+            budget_bytes=None,
+            directory=tmp_path,
+            say=said.append,
+        )
+        return bool(learned.passes)
+
+    assert takes_part()
+    assert why_unchangeable(Run(tmp_path), job, Skipping()) is None
+    (tmp_path / "worker.toml").touch()
+    assert not takes_part()
+    (tmp_path / "worker.toml").unlink()
+    record(SYNC)
+    assert "ran with --sync" in str(why_unchangeable(Run(tmp_path), job, Skipping()))
+    assert not takes_part()
+    bench, sync = said
+    assert bench.startswith("without skipping: the model of a bench counts its own steps")
+    assert "ran with --sync" in sync

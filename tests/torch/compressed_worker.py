@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.nn import functional
 from torch.optim import SGD, Adam, Optimizer
 
@@ -379,6 +380,7 @@ def refusals(options: Options, rank: int) -> dict[str, str]:
     found["sharded_state_dict"] = said(optimizer.sharded_state_dict)
     found["scaler"] = said(lambda: scaler.step(optimizer))
     optimizer.step()
+    found["checkpoint"] = said(lambda: get_optimizer_state_dict(model, optimizer))
     state = optimizer.state_dict()
     found["steps"] = said(
         lambda: optimizer.load_state_dict(state if rank == 0 else without_steps(state))

@@ -107,6 +107,7 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path: Path) -> None:
         for call in ("state_dict", "sharded_state_dict"):
             assert f"{call}() between backward() and step(): the gradient of '" in found[call]
         assert "GradScaler cannot be used with a strategy that compresses" in found["scaler"]
+        assert "an optimizer without the state of compressed gradients" in found["checkpoint"]
         assert "ranks load states of different steps" in found["steps"]
         assert "ValueError: load_state_dict(): the error of '" in found["shape"]
 

@@ -42,7 +42,8 @@ class Computing:
         """Whether it is known how the model of ``job`` would compute under ``strategy``."""
         needed = [*strategy.regions]
         if strategy.autocast:
-            needed += other_units(strategy.regions, self.costs)
+            # The whole model is cast, so it must be known to run so.
+            needed += [Region(self.costs.chains[0][0]), *other_units(strategy.regions, self.costs)]
         for region in needed:
             cost = self.costs.regions.get(region.modules)
             if cost is None or region.mode(strategy.autocast) not in cost.modes:

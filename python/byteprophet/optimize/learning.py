@@ -13,9 +13,9 @@ from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
 from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.by_parameter import ByParameter
-from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
+from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
-from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
+from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, OnlyWithLimit, Pass
 from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over, why_unchangeable
 from byteprophet.optimize.region_costs import (
     known_region_costs,
@@ -148,11 +148,11 @@ class _Jobs:
         if isinstance(each, ChangesGradients):
             if self._budget_bytes is not None:
                 return "what memory its gradients take is not known, and --memory-budget limits it"
-            if each.name == ACCUMULATION and (self._run.directory / OF_A_BENCH).exists():
-                return "the model of a bench counts its own steps: record a training script"
             reasons = [each.why_not(known) for known in self._recorded]
             if None not in reasons:
                 return reasons[0]
+        if isinstance(each, ChangesSteps) and (self._run.directory / OF_A_BENCH).exists():
+            return "the model of a bench counts its own steps: record a training script"
         if isinstance(each, NeedsRegionCosts):
             if not self._known:
                 return self._unknown

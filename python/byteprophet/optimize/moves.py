@@ -90,6 +90,16 @@ class OnlyWithLimit(Protocol):
 
 
 @runtime_checkable
+class ChangesSteps(Protocol):
+    """A pass that changes which of a script's steps exchange gradients or update.
+
+    Only ``DistributedOptimizer`` carries that out, and not in a bench, which counts its own steps.
+    """
+
+    changes_steps: bool
+
+
+@runtime_checkable
 class NeedsRegionCosts(Protocol):
     """A pass that must know what regions of the model cost (``region_costs.py``).
 

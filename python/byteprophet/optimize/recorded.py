@@ -21,8 +21,7 @@ from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
 from byteprophet.observe import recording
-from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
-from byteprophet.optimize.moves import NeedsRegionCosts, Pass
+from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, Pass
 from byteprophet.runtime_settings import STRATEGY, SYNC
 
 OF_A_BENCH = "worker.toml"
@@ -100,8 +99,7 @@ def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
             f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer changes "
             "a model"
         )
-    accumulates = isinstance(each, ChangesGradients) and each.name == ACCUMULATION
-    return why_taken_over(run) if accumulates or isinstance(each, NeedsRegionCosts) else None
+    return why_taken_over(run) if isinstance(each, (ChangesSteps, NeedsRegionCosts)) else None
 
 
 def why_taken_over(run: Run) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -49,6 +51,31 @@ def test_what_a_hook_sees_is_in_no_chain_with_its_neighbours() -> None:
     runs = found(model, torch.randn(2, 8))
     assert [("blocks.2",), ("blocks.3",)] in runs
     assert not any(len(run) > 1 and ("blocks.1",) in run for run in runs)
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    hidden: Tensor
+
+
+class Telling(nn.Module):
+    """Returns what one of its modules returned in a dataclass, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, data: Tensor) -> Output:
+        hidden = self.one(data)
+        return Output(self.other(hidden), hidden)
+
+
+def test_what_a_dataclass_tells_is_in_no_region_with_what_follows() -> None:
+    runs = found(Telling(), torch.randn(2, 4))
+    assert [("one",)] in runs
+    assert [("other",)] in runs
+    assert not any(len(run) > 1 for run in runs)
 
 
 class Twice(nn.Module):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,6 +81,48 @@ def test_autocast_returns_single_precision() -> None:
     assert changed(data).dtype == torch.float32
     with torch.no_grad():
         assert torch.equal(changed(data), plain(data))
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    hidden: Tensor
+
+
+class Distribution:
+    def __init__(self, mean: Tensor) -> None:
+        self.mean = mean
+
+
+class Returning(Tower):
+    """Returns its result in an object."""
+
+    made: Callable[[Tensor, Tensor], Any]
+
+    def forward(self, data: Tensor) -> Any:
+        hidden = self.first(data)
+        return self.made(self.last(hidden), hidden)
+
+
+def test_autocast_casts_what_a_dataclass_holds() -> None:
+    model = Returning()
+    model.made = Output
+    install(model, Strategy(autocast=True), "s.json")
+    output = model(torch.ones(2, 8))
+    assert isinstance(output, Output)
+    assert output.logits.dtype == output.hidden.dtype == torch.float32
+    torch.autograd.backward(output.logits.sum())
+    assert model.last.weight.grad is not None
+
+
+def test_autocast_refuses_an_object_that_it_cannot_open() -> None:
+    model = Returning()
+    model.made = lambda logits, hidden: Distribution(logits)
+    install(model, Strategy(autocast=True), "s.json")
+    with pytest.raises(RuntimeError, match="Returning returns a Distribution with a"):
+        model(torch.ones(2, 8))
+    model.eval()
+    assert model(torch.ones(2, 8)).mean.dtype == torch.float32
 
 
 @pytest.mark.parametrize("made", [copy.deepcopy, "pickled"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from byteprophet.job.strategy import EAGER, RECOMPUTED
+from byteprophet.job.strategy import BF16, EAGER, RECOMPUTED
 from byteprophet.torch.regions.calls import ModuleCall, versions_of
 from byteprophet.torch.regions.cost import measure_region
 from byteprophet.torch.regions.twice import why_not_recomputed
@@ -87,6 +90,62 @@ def test_a_module_that_raises_is_refused_with_its_error() -> None:
     reason = why_not_recomputed([call])
     assert reason.startswith("it cannot run alone: RuntimeError: mat1 and mat2 shapes")
     assert measure_region([call], (EAGER,)) == ({}, {EAGER: reason})
+
+
+class Told:
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+@dataclass
+class Output:
+    logits: Tensor
+
+
+class Wrapping(Block):
+    """Takes and returns an object with a tensor."""
+
+    def __init__(self, kind: Callable[[Tensor], Any]) -> None:
+        super().__init__(8)
+        self.kind = kind
+
+    def forward(self, data: Any, scale: Tensor | None = None) -> Any:
+        return self.kind(super().forward(data.logits, scale))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Wrapping(Output),
+        nn.utils.weight_norm(nn.Linear(8, 8)),
+        nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)),
+        nn.utils.spectral_norm(nn.Linear(8, 8)),
+    ],
+)
+def test_all_parameters_get_gradients_when_a_module_runs_alone(module: nn.Module) -> None:
+    """Also where a hook makes the weight, and where inputs and outputs are dataclasses."""
+    given = torch.randn(4, 8, requires_grad=True).clone()
+    inputs: Any = Output(given) if isinstance(module, Wrapping) else given
+    output = module(inputs)
+    call = ModuleCall("0", module, (inputs,), {}, versions_of(inputs), output)
+    assert not why_not_recomputed([call])
+    modes = (EAGER, RECOMPUTED, BF16)
+    costs, refused = measure_region([call], modes)
+    assert not refused
+    assert list(costs) == list(modes)
+    for cost in costs.values():
+        assert len(cost.ready_ns) == len(list(module.parameters()))
+        assert min(cost.ready_ns) > 0  # 0: it got none
+
+
+def test_a_module_whose_gradients_cannot_be_followed_is_refused() -> None:
+    module = Wrapping(Told)
+    inputs = Output(torch.ones(2, 8))
+    call = ModuleCall("", module, (inputs,), {}, (0,), module(inputs))
+    costs, refused = measure_region([call], (EAGER, BF16))
+    assert not costs
+    assert set(refused) == {EAGER, BF16}
+    assert refused[EAGER].startswith("it returns a Told, in which gradients are not followed")
 
 
 def test_only_the_input_of_the_first_module_must_stay() -> None:

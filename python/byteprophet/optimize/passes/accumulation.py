@@ -24,6 +24,7 @@ class Accumulation:
 
     name = ACCUMULATION
     effect = Effect.LOSSY
+    changes_steps = True
     why = "Gradients of several steps travel once, so that most steps wait for nothing."
 
     def why_not(self, job: Job) -> str | None:

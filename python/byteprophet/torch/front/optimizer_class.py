@@ -18,6 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 from byteprophet.torch.front import saved_compression, sharded_state
 from byteprophet.torch.front.delays import DELAYED
 from byteprophet.torch.front.front import Front
+from byteprophet.torch.front.lossy_checkpoints import refuse_lossy
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.tensors.compiling import stays_eager
@@ -159,6 +160,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         gradients of accumulated steps that have updated nothing. If averages are delayed, it has
         those that no step has used (``delays.DELAYED``).
         """
+        refuse_lossy(self._front)
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         _refuse_unused(self._front, "state_dict()")
@@ -169,6 +171,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
+        refuse_lossy(self._front)
         self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
         _refuse_unused(self._front, "load_state_dict()")

@@ -34,8 +34,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree
+from torch import nn
 
 from byteprophet.observe.span_log import SpanLog, process_spans
 from byteprophet.timeline.tables import Kind
@@ -43,6 +42,7 @@ from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.recording.stopwatch import is_training_forward
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.backward import in_backward
+from byteprophet.torch.tensors.nested import tensors_in
 
 
 def _nothing() -> None:
@@ -149,8 +149,8 @@ class LayerSpans:
         if module is self._root() and self._in_root:
             self._in_root = False
             self._ended_ns = now_ns
-            for tensor in _pytree.tree_leaves(output):
-                if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+            for tensor in tensors_in(output):
+                if tensor.grad_fn is not None:
                     tensor.grad_fn.register_prehook(self._backward_begins)
 
     def _counts(self) -> bool:

@@ -10,20 +10,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from byteprophet.torch.regions.fused import Forward
+from byteprophet.torch.tensors.nested import OPENED, hidden_in, tensors_in, with_tensors
 
 
-def with_autocast(run: Forward) -> Forward:
-    """``run`` under autocast, on the device of the first tensor that it is given."""
+def with_autocast(run: Forward, name: str) -> Forward:
+    """``run`` under autocast, on the device of the first tensor that it is given.
+
+    What it returns raises ``RuntimeError``, which calls it ``name``, if a tensor of bfloat16 is in
+    an object of a kind that is not opened (``tensors/nested.py``).
+    """
 
     def autocast(*inputs: Any, **named: Any) -> Any:
-        leaves = _pytree.tree_leaves((inputs, named))
-        devices = [leaf.device.type for leaf in leaves if isinstance(leaf, Tensor)]
-        with torch.autocast(devices[0] if devices else "cpu", dtype=torch.bfloat16):
+        device = next((each.device.type for each in tensors_in((inputs, named))), "cpu")
+        with torch.autocast(device, dtype=torch.bfloat16):
             output = run(*inputs, **named)
-        return _pytree.tree_map_only(Tensor, _single, output)
+        kind = hidden_in(output, lambda each: each.dtype == torch.bfloat16)
+        if kind:
+            raise RuntimeError(
+                f"byteprophet: {name} returns a {kind} with a tensor of bfloat16, which cannot be "
+                f"made float32 again: return {OPENED}, or take autocast out of the strategy"
+            )
+        return with_tensors(_single, output)
 
     return autocast
 

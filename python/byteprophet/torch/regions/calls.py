@@ -7,7 +7,7 @@ pass uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
+
+from byteprophet.torch.tensors.nested import fields_of, is_record, tensors_in
 
 
 @dataclass(eq=False)
@@ -44,11 +46,6 @@ def same(one: object, other: object) -> bool:
     return tree == other_tree and all(map(_same_leaf, leaves, other_leaves))
 
 
-def tensors_in(values: object) -> Iterator[Tensor]:
-    """The tensors in ``values``, which may be nested."""
-    return (leaf for leaf in _pytree.tree_leaves(values) if isinstance(leaf, Tensor))
-
-
 def versions_of(values: object) -> tuple[int, ...]:
     """How often each of the tensors in ``values`` was changed in place."""
     with torch._C.DisableTorchFunction():  # a recorder would take this for a use
@@ -60,7 +57,11 @@ def _same_leaf(one: object, other: object) -> bool:
         return True
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         return False
-    return type(one) is type(other) and bool(one == other)
+    if type(one) is not type(other):
+        return False
+    if is_record(one):
+        return same(fields_of(one), fields_of(other))
+    return bool(one == other)
 
 
 class CallRecorder:
@@ -119,9 +120,9 @@ class CallRecorder:
 
     def _read(self, values: object) -> None:
         """The innermost open call uses ``values``, or returns them."""
-        for value in _pytree.tree_leaves(values):
-            if isinstance(value, Tensor) and id(value) in self._made:
-                self._made[id(value)].readers.add(tuple(self._open))
+        for tensor in tensors_in(values):
+            if id(tensor) in self._made:
+                self._made[id(tensor)].readers.add(tuple(self._open))
 
     def _leave(self, *_: Any) -> None:
         """The root's forward has ended, perhaps by an exception."""

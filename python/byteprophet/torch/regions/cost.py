@@ -24,9 +24,16 @@ from byteprophet.job.region_costs import ModeCost
 from byteprophet.job.strategy import BF16, COMPILED, RECOMPUTED, Region
 from byteprophet.torch.regions.autocast import with_autocast
 from byteprophet.torch.regions.buffers import ChangedBuffers
-from byteprophet.torch.regions.calls import ModuleCall, tensors_in
+from byteprophet.torch.regions.calls import ModuleCall
 from byteprophet.torch.regions.fused import Forward, region_function
-from byteprophet.torch.regions.twice import as_leaves, as_results, cannot_run_alone, copied
+from byteprophet.torch.regions.twice import (
+    as_called,
+    as_leaves,
+    as_results,
+    cannot_run_alone,
+    copied,
+)
+from byteprophet.torch.tensors.nested import OPENED, hidden_in, tensors_in
 
 _QUANTILE = 0.25
 _LEAST_REPEATS = 5
@@ -44,6 +51,9 @@ def measure_region(
     ``region_parameters``. The second result says, by mode, why it cannot be used. ``not_twice``:
     why the modules cannot be recomputed, or "".
     """
+    hidden = _hidden(calls)
+    if hidden:
+        return {}, dict.fromkeys(modes, hidden)
     running: list[_Running] = []
     refused: dict[str, str] = {}
     for mode in modes:
@@ -66,6 +76,17 @@ def measure_region(
     for each in running:
         each.end()
     return {each.mode: each.cost() for each in running}, refused
+
+
+def _hidden(calls: Sequence[ModuleCall]) -> str:
+    """Why a backward pass of ``calls`` alone would not be a job's; "" if it would."""
+    first, last = calls[0], calls[-1]
+    told = (("takes", (first.inputs, first.named_inputs)), ("returns", last.output))
+    for verb, values in told:
+        kind = hidden_in(values, lambda each: each.requires_grad)
+        if kind:
+            return f"it {verb} a {kind}, in which gradients are not followed: use {OPENED}"
+    return ""
 
 
 def region_parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
@@ -96,11 +117,12 @@ class _Running:
         words = self.mode.split("-")
         paths = tuple(call.path for call in self.calls)
         region = Region(paths, COMPILED in words, RECOMPUTED in words)
-        self._run: Forward = region_function(
+        run = region_function(
             [module.forward for module in modules], region, ChangedBuffers(modules)
         )
+        self._run: Forward = as_called(modules, run)
         if BF16 in words:
-            self._run = with_autocast(self._run)
+            self._run = with_autocast(self._run, type(modules[-1]).__name__)
         self._given = as_leaves((self.calls[0].inputs, self.calls[0].named_inputs))
         self._clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.monotonic_ns
         self._times_ns = [0] * len(self._parameters)

@@ -99,7 +99,7 @@ def install(model: nn.Module, strategy: Strategy, path: str) -> None:
 
 def _install_autocast(model: nn.Module) -> None:
     plain = model.forward
-    cast = with_autocast(plain)
+    cast = with_autocast(plain, type(model).__name__)
 
     def forward(*inputs: Any, **named: Any) -> Any:
         trains = model.training and torch.is_grad_enabled()
