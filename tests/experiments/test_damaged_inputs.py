@@ -20,7 +20,7 @@ QUICK = ("workloads", "keys", "learned", "messages", "values")
 NEVER_REFUSED = ("rounds.json",)
 """What is wrong in these is measured again."""
 MUTATIONS = examples(60, 200)
-OF_A_RUN = examples(8, 25)
+OF_A_RUN = 25
 SEED = 20261125
 
 

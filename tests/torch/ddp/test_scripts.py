@@ -105,7 +105,10 @@ def job(
         """What runs in the job of a sync, or of none."""
         if sync == "":
             return [*OURS, *PLAIN, *MORE, *MORE_PLAIN]
-        return [each["script"] for each in asked(request, sync=sync)]
+        needed = [each["script"] for each in asked(request, sync=sync)]
+        if sync == DEAR_PLANNED:  # what it says of these is tested, too
+            needed = [*dict.fromkeys((*needed, *PLAIN, *MORE, *MORE_PLAIN))]
+        return needed
 
     @functools.cache
     def run(sync: str) -> tuple[list[Rows], str]:
