@@ -20,10 +20,11 @@ DOCS_VENV := .venv-docs
 unexport PYTHONDONTWRITEBYTECODE
 SITE := build/site
 
-.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-packages test-pages
+.PHONY: FORCE help build demo test test-thorough test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-packages test-pages
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests"
+	@echo "make test-thorough  run all tests, with all combinations and more random cases"
 	@echo "make test-sanitizers  run the C++ tests under AddressSanitizer, UBSan, LeakSanitizer and ThreadSanitizer"
 	@echo "make mxnet   make or update $(MXNET_VENV)/, with MXNet in place of PyTorch; make demo-mxnet trains there"
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
@@ -86,6 +87,10 @@ demo-mxnet: mxnet
 test: $(VENV)/.tools
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-compiled test-python
 
+# All combinations, too, and more random cases (tests/thorough.py).
+test-thorough:
+	$(MAKE) --no-print-directory test THOROUGH=--thorough
+
 test-compiled:
 	$(MAKE) --no-print-directory test-cxx
 	$(MAKE) --no-print-directory test-mxnet
@@ -123,12 +128,12 @@ bench-native: build
 
 # A shared machine may starve a real job. Up to three tests in all are run once more, and named with what they said.
 test-python: build
-	$(BIN)/python -m pytest --durations=30 --processor-seconds=60 -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest $(THOROUGH) --durations=30 --processor-seconds=60 -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 	  --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 test-mxnet:
 	@if $(MXNET_POSSIBLE); then \
-	  nice -n 5 $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest tests/mxnet; \
+	  nice -n 5 $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest $(THOROUGH) tests/mxnet; \
 	else echo "byteprophet: tests/mxnet not run: $(MXNET_REFUSAL)"; fi
 
 lint: build

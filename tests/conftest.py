@@ -18,8 +18,8 @@ import pytest
 
 from byteprophet.launcher import forked_process
 
+from . import processor_time, thorough
 from .processor_time import (  # noqa: F401 (hooks)
-    pytest_addoption,
     pytest_runtest_setup,
     pytest_runtest_teardown,
     pytest_terminal_summary,
@@ -103,12 +103,22 @@ def _one_after_the_other() -> Iterator[None]:
         os.close(folder)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    processor_time.add_option(parser)
+    thorough.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    thorough.configure(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, and mix those that start jobs with the others.
 
     Jobs mostly wait, the others compute: side by side they take less time than one kind after the
     other.
     """
+    thorough.deselect(config, items)
     cost: Counter[Path] = Counter()
     jobs: set[Path] = set()
     for item in items:

@@ -21,7 +21,7 @@ def _now_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def add_option(parser: pytest.Parser) -> None:
     parser.addoption(
         "--processor-seconds",
         type=int,

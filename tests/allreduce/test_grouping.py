@@ -16,6 +16,7 @@ from byteprophet.allreduce.model import predict
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 
+from ..thorough import pairs
 from .timings import MODELS, SWEEP, of_model
 
 
@@ -65,8 +66,7 @@ def test_almost_always_the_best_of_all_partitions(runtime: str) -> None:
     assert max(ratios) <= 1.05
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("model", "runtime"), pairs(tuple(MODELS), tuple(RUNTIMES)))
 def test_on_networks_as_good_as_every_rule_and_a_sweep_of_sizes(model: str, runtime: str) -> None:
     timing = of_model(model, 1.0, message_cost_ns=300_000)
     groups = grouping.best_groups(runtime, timing)

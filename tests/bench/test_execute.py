@@ -18,6 +18,7 @@ from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.run_config import read_run_config
 
 from ..namespaces import why_not_permitted
+from ..thorough import by_default
 
 RATE_BPS = None if why_not_permitted() else 400_000_000
 
@@ -43,7 +44,9 @@ def write(workload: Workload, directory: Path) -> str:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("scheduler", schedulers.names)
+@pytest.mark.parametrize(
+    "scheduler", by_default(schedulers.names, ("stock", "bytescheduler", "prophet"))
+)
 def test_parameters_are_those_of_the_stated_gradients(scheduler: str, tmp_path: Path) -> None:
     workload = mixed_workload()
     case = Case(write(workload, tmp_path), scheduler, RATE_BPS)

@@ -21,6 +21,7 @@ from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_jo
 from byteprophet.launcher.forked_process import Process
 
 from ..python_process import start_python
+from ..thorough import by_default
 
 pytestmark = pytest.mark.job
 HERE = Path(__file__).parent
@@ -66,7 +67,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> object:
     return first
 
 
-@pytest.mark.parametrize("scheduler", _core.policy_names())
+@pytest.mark.parametrize("scheduler", by_default(_core.policy_names(), ("fifo", "prophet")))
 def test_every_policy_equals_byteps_as_shipped(
     shipped: object, tmp_path: Path, scheduler: str
 ) -> None:

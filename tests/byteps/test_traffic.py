@@ -10,6 +10,8 @@ import pytest
 from byteprophet import schedulers
 from byteprophet.launcher import JobSpec, run_job
 
+from ..thorough import by_default
+
 pytestmark = pytest.mark.job
 WORKER = Path(__file__).with_name("traffic_worker.py")
 PHASES = ("divergent", "overtaking", "skipping", "spread", "in_a_row", "twice", "early_end")
@@ -39,7 +41,13 @@ def run(tmp_path: Path, scheduler: str, workers: int, servers: int, seed: int) -
     assert FIXED_SUMS + 20 < counts[0] < FIXED_SUMS + 80
 
 
-@pytest.mark.parametrize("scheduler", schedulers.names)
+@pytest.mark.parametrize(
+    "scheduler",
+    # test_extras.py has fifo, and the next test has prophet.
+    by_default(
+        schedulers.names, ("stock", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper")
+    ),
+)
 def test_two_workers_and_three_servers(tmp_path: Path, scheduler: str) -> None:
     run(tmp_path, scheduler, workers=2, servers=3, seed=1)
 

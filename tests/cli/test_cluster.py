@@ -14,6 +14,8 @@ from byteprophet.simulate.clusters.description import cluster_names
 from byteprophet.simulate.costs.reference_operators import names
 from byteprophet.simulate.costs.table import read_table
 
+FEW_COSTS = Path(__file__).with_name("few_costs.py")
+
 
 @pytest.mark.parametrize("name", cluster_names())
 def test_shows_all_constants_with_their_source(
@@ -39,6 +41,7 @@ def test_shows_single_links(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cluster nowhere: not built in" in capsys.readouterr().err
 
 
+@pytest.mark.thorough  # the job below does the same on its first rank, with fewer shapes
 def test_collects_costs_of_this_cpu_and_simulates_with_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,11 +62,11 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
 
 @pytest.mark.job
 @pytest.mark.timeout(180)
-def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
+def test_collects_collectives_in_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "costs.json"
     call = ("costs", "collect", "--device", "cpu", "--seconds", "0.1", "--passes", "1")
     spec = JobSpec(
-        command=(sys.executable, "-m", "byteprophet", *call, "--out", str(out)),
+        command=(sys.executable, str(FEW_COSTS), *call, "--out", str(out)),
         run_directory=tmp_path / "run",
         workers=2,
         servers=0,
@@ -73,6 +76,9 @@ def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
     spec.run_directory.mkdir()
     run_job(spec).check()
     table = read_table(out)
+    assert len(table.products) >= 1
+    assert table.launch_ns > 100
+    assert table.memory_bytes_per_s > 1e8
     assert {row[0] for row in table.collectives} == {
         "all-reduce",
         "all-gather",
@@ -84,10 +90,9 @@ def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
     assert passes == {(name, phase) for name in names() for phase in ("forward", "backward")}
     sizes = {(rows, columns) for _, _, rows, columns, _ in table.operators}
     assert len(table.operators) == len(passes) * len(sizes)
-    assert (
-        run_cli(["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "16", "--costs", str(out)])
-        == 0
-    )
+    simulate = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "16", "--costs", str(out)]
+    assert run_cli(simulate) == 0
+    assert f"Costs: {table.source}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

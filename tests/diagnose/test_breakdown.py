@@ -16,6 +16,7 @@ from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
 
 from ..measure.recorded_replay import config_of, record
 from ..measure.test_servers import a_job
+from ..thorough import examples
 from .hand_made import CONFIG, MS, collective_job, ps_job, recorded, stock_job
 from .whole_jobs import jobs
 
@@ -93,7 +94,7 @@ def test_a_replayed_job(scheduler: str) -> None:
 
 
 @given(events=jobs())
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 def test_whatever_was_recorded_sums_up(events: list[Events]) -> None:
     try:
         run = recorded(events, {})

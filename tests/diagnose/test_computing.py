@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from byteprophet.diagnose.computing import NOTHING, stretches
 from byteprophet.timeline.tables import SPAN, Kind, Rows
 
+from ..thorough import examples
 from ..timeline.made_up import rows_of
 
 ORDER = (Kind.WAIT, Kind.FORWARD, Kind.UPDATE)
@@ -33,7 +34,7 @@ def slow(rows: Rows, instant: int) -> int:
 
 
 @given(rows=spans, begin=st.integers(0, 20), length=st.integers(1, 25))
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 def test_every_instant_belongs_to_one(rows: Rows, begin: int, length: int) -> None:
     found = stretches(rows, ORDER, begin, begin + length)
     assert found.begin_ns[0] == begin

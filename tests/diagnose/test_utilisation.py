@@ -19,6 +19,7 @@ from byteprophet.timeline.tables import TRANSFERS
 
 from ..measure.recorded_replay import config_of, record
 from ..measure.test_servers import a_job
+from ..thorough import examples
 from ..timeline.made_up import origin
 from .hand_made import CONFIG, MS, SIZE_BYTES, ps_job, recorded, stock_job
 from .whole_jobs import jobs
@@ -30,7 +31,7 @@ from .whole_jobs import jobs
     width=st.integers(1, 20),
     bins=st.integers(1, 5),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 def test_bins(stretches: list[tuple[int, int]], begin: int, width: int, bins: int) -> None:
     begins = np.array([b for b, _ in stretches], np.int64)
     ends = begins + np.array([length for _, length in stretches], np.int64)
@@ -82,7 +83,7 @@ def test_servers_have_their_ranks() -> None:
 
 
 @given(events=jobs(), bin_ns=st.none() | st.integers(10, 4000))
-@settings(max_examples=100)
+@settings(max_examples=examples(30, 100))
 def test_nothing_is_busy_for_longer_than_there_is(events: list[Events], bin_ns: int | None) -> None:
     try:
         run = recorded(events, {})

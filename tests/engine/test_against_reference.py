@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from byteprophet import _core
 from byteprophet.timeline.tables import TRANSFER
 
+from ..thorough import examples
 from .reference import Reference, SlowJob
 
 TIMES = ("ready_ns", "sent_ns", "acked_ns", "pulled_ns")
@@ -60,7 +61,7 @@ def schedulers(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
     return name, windows.get(name, {})
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(50, 200))
 @given(job=jobs(), scheduler=schedulers())
 def test_same_times(job: SlowJob, scheduler: tuple[str, dict[str, int]]) -> None:
     name, chosen = scheduler

@@ -10,6 +10,8 @@ from __future__ import annotations
 import pytest
 from compiled import Ranks, run_ways
 
+from ..thorough import THOROUGH, asked
+
 pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
 LATE_FUNCTION = "function-late"  # the only one that is compiled again, until step() waits
 WAYS = {
@@ -24,16 +26,29 @@ WAYS = {
     ),
 }
 """What hooks do to compiled parts does not depend on the synchroniser: one of them has all ways."""
+OTHERS = {
+    "byteps": ("eager",),
+    "dear": ("blocks-in-place-late", LATE_FUNCTION),
+}
+"""The other synchroniser has these, too: thorough."""
 Jobs = dict[str, tuple[Ranks, Ranks]]
 
 
 @pytest.fixture(scope="module")
-def jobs() -> Jobs:
+def jobs(request: pytest.FixtureRequest) -> Jobs:
     """Per synchroniser, without overlap and with it; of one job, which imports the compiler."""
-    return run_ways(WAYS, "collectives", "aot_eager")
+    ways = {sync: [each["way"] for each in asked(request, sync=sync)] for sync in WAYS}
+    return run_ways({sync: each for sync, each in ways.items() if each}, "collectives", "aot_eager")
 
 
-@pytest.mark.parametrize(("sync", "way"), [(sync, way) for sync in WAYS for way in WAYS[sync]])
+@pytest.mark.parametrize(
+    ("sync", "way"),
+    [
+        pytest.param(sync, way, marks=THOROUGH if way in OTHERS[sync] else ())
+        for sync in WAYS
+        for way in WAYS[sync]
+    ],
+)
 def test_overlap_changes_nothing(jobs: Jobs, sync: str, way: str) -> None:
     without, overlapped = jobs[sync]
     assert len({rank[way]["digest"] for rank in (*without, *overlapped)}) == 1

@@ -14,6 +14,8 @@ from cuda_memory_models import Configuration
 from byteprophet.memory.cuda.caching_allocator import CachingAllocator
 from byteprophet.memory.cuda.peak import CudaPeak, predict_cuda_peak
 
+from ..thorough import THOROUGH
+
 ROWS = measured_rows()
 
 
@@ -59,7 +61,9 @@ def predicted(configuration: Configuration) -> CudaPeak:
     [
         (Configuration("bert", 8, 512, "sgd", "bf16"), 0.001, 0.001),
         (Configuration("gpt2", 1, 1024, "adamw-fused", "fp32"), 0.001, 0.001),
-        (Configuration("resnet50", 64, 224, "sgd", "fp32"), 0.001, 0.01),
+        pytest.param(
+            Configuration("resnet50", 64, 224, "sgd", "fp32"), 0.001, 0.01, marks=THOROUGH
+        ),
     ],
 )
 def test_a_row_that_nothing_was_fitted_to(

@@ -14,10 +14,12 @@ from damage.attempt import FAULTS, REFUSED, RESULT, attempt, judge
 from damage.formats import FORMATS, Format
 from damage.samples import make_samples
 
+from ..thorough import examples
+
 QUICK = ("workloads", "keys", "learned", "messages", "values")
 NEVER_REFUSED = ("rounds.json",)
 """What is wrong in these is measured again."""
-MUTATIONS = 200
+MUTATIONS = examples(60, 200)
 OF_A_RUN = 25
 SEED = 20261125
 

@@ -45,6 +45,8 @@ from byteprophet.simulate.costs.table import CostTable
 from byteprophet.simulate.execute.simulate import block_costs
 from byteprophet.simulate.execute.workload import workload_of
 
+from ..thorough import pairs
+
 _WORKER = Path(__file__).parents[2] / "experiments" / "hybrid_worker.py"
 _ALONE = tuple(Case(model, "dp=1 micro_batch=8") for model in ("small", "small-llama"))
 
@@ -101,8 +103,10 @@ def test_ranks_train_as_one_process_does(jobs: Any, case: Case) -> None:
     torch.testing.assert_close(means, torch.tensor(expected), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("line", ["tp=4", "tp=4 sp=1", "tp=2 recompute=full"])
-@pytest.mark.parametrize("model", ["small", "small-llama"])
+@pytest.mark.parametrize(
+    ("model", "line"),
+    pairs(("small", "small-llama"), ("tp=4", "tp=4 sp=1", "tp=2 recompute=full")),
+)
 def test_local_tensors_call_what_the_simulator_infers(model: str, line: str) -> None:
     case = Case(model, f"{line} micro_batch=2 micro_batches=2")
     assert works_for(case)

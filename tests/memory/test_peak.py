@@ -15,15 +15,23 @@ from byteprophet.errors import UserError
 from byteprophet.memory.kernels import KernelMemory
 from byteprophet.memory.peak import predict_peak
 
+from ..thorough import pairs
 from .small_models import BLOCKS, SGD, loss_of, profiled_peak, training
 
 KERNELS = KernelMemory()  # measured once for all tests here
+VARIANTS = ("plain", "checkpointed", "mixed", "accumulated", "bf16")
+KINDS_AND_OPTIMIZERS = [
+    (kind, optimizer)
+    for kind in ("convolutions", "attention")
+    for optimizer in (SGD, torch.optim.Adam)
+]
 
 
-@pytest.mark.parametrize("kind", ["convolutions", "attention"])
-@pytest.mark.parametrize("optimizer", [SGD, torch.optim.Adam], ids=["SGD", "Adam"])
-@pytest.mark.parametrize("variant", ["plain", "checkpointed", "mixed", "accumulated", "bf16"])
-def test_the_peak_is_what_the_profiler_measures(kind: str, optimizer: Any, variant: str) -> None:
+@pytest.mark.parametrize(("variant", "kind_and_optimizer"), pairs(VARIANTS, KINDS_AND_OPTIMIZERS))
+def test_the_peak_is_what_the_profiler_measures(
+    variant: str, kind_and_optimizer: tuple[str, Any]
+) -> None:
+    kind, optimizer = kind_and_optimizer
     made = training(
         kind,
         optimizer,

@@ -25,6 +25,8 @@ from byteprophet.optimize.search import search
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.schedulers import resolve
 
+from ..thorough import by_default, examples
+
 PASSES = (Runtime(), TensorFusion())
 LONG_S = 600.0  # a search that ends by itself
 
@@ -46,7 +48,7 @@ def test_every_move_keeps_every_gradient_once(seed: int) -> None:
         assert np.array_equal(move.job.times.ready_ns, job.times.ready_ns)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", by_default(range(4), (2,)))
 def test_the_search_is_never_above_its_start_nor_below_the_bound(seed: int) -> None:
     job = random_job(seed, 8, ranks=3)
     found = search(job, PASSES, budget_s=LONG_S, seed=1)
@@ -120,7 +122,7 @@ def test_ddp_comes_out_as_well_as_it_can() -> None:
 
 def test_small_jobs_come_out_as_well_as_they_can() -> None:
     above = []
-    for seed in range(100, 108):
+    for seed in range(100, 100 + examples(4, 8)):
         job = random_job(seed, 5)
         evaluator = Evaluator()
         best_ns = best_of_all(job, evaluator)

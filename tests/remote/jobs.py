@@ -17,6 +17,8 @@ from typing import Any
 from byteprophet.input_files import read_json
 from byteprophet.launcher.forked_process import VARIABLE
 
+from ..thorough import by_default
+
 # Each rank trains on other data; with "stay", for ever, and slowly: others need the processors.
 # Then it prints the digest of its parameters when it says that it trains. What torch imports, also
 # for the optimizer, is hardly any garbage, and looking for it takes half a second.
@@ -290,6 +292,11 @@ def processes_below(text: str) -> list[int]:
 KILLED = ("scheduler", "server-0", "worker-1")
 
 
+def killed_by_default(*roles: str) -> list[Any]:
+    """Those that a test kills, as parameters; all with ``--thorough``, as by ``test_local.py``."""
+    return by_default([roles, KILLED], [roles])
+
+
 def process_of(role: str, mark: str) -> int:
     """The one process of ``role`` among ``processes_below(mark)``. Waits until there is one."""
     deadline_s = time.monotonic() + NAMED_S
@@ -309,13 +316,14 @@ def each_killed_role_is_named(
     left: Callable[[], Sequence[object]],
     mark: str = "",
     has_controller: bool = False,
+    killed: Sequence[str] = KILLED,
 ) -> None:
-    """A job with a server that starts again twice: in each start, another role is killed.
+    """A job with a server that starts again: in each start, another one of ``killed`` is killed.
 
     Each is named in time, and nothing of a start is left. ``left``: what is left of the job.
     ``mark``: is in all roles' run directories; "": that is the name of the run.
     """
-    starts = len(KILLED)
+    starts = len(killed)
     # That limit is of all starts together.
     options = ["--timeout", "280", "--restarts", str(starts - 1)]
     stay = ["sh", "-c", "echo training; exec sleep 1000"]
@@ -324,7 +332,7 @@ def each_killed_role_is_named(
     mark = mark or made.name
     if has_controller:
         _a_killed_controller_is_started_again(job, mark)
-    for number, role in enumerate(KILLED, start=1):
+    for number, role in enumerate(killed, start=1):
         before = set(processes_below(mark))
         os.kill(process_of(role, mark), signal.SIGKILL)
         if number < starts:
@@ -336,7 +344,7 @@ def each_killed_role_is_named(
     causes = [line for line in errors.splitlines() if "was killed by signal 9 (SIGKILL) af" in line]
     assert (status, said) == (1, causes[-1]), errors
     assert len(causes) == starts, errors
-    for role, cause in zip(KILLED, causes, strict=True):
+    for role, cause in zip(killed, causes, strict=True):
         assert f": {role} was killed by signal 9" in cause
     assert read_json(made / "summary.json")["restarts"] == starts - 1
     for number in range(starts - 1):

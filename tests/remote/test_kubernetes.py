@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from .jobs import (
     Started,
     each_killed_role_is_named,
     fingerprints,
+    killed_by_default,
     process_of,
     processes_below,
     run,
@@ -319,10 +320,15 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
 
 
 @pytest.mark.job(3)
+@pytest.mark.parametrize("killed", killed_by_default("scheduler"))
 @pytest.mark.usefixtures("default_signals")
-def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, cluster: Cluster) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(
+    tmp_path: Path, cluster: Cluster, killed: Sequence[str]
+) -> None:
     mark = str(cluster.run_directory)
-    each_killed_role_is_named(tmp_path, cluster.arguments, cluster.environment, cluster.left, mark)
+    each_killed_role_is_named(
+        tmp_path, cluster.arguments, cluster.environment, cluster.left, mark, killed=killed
+    )
     errors = (tmp_path / "errors").read_text()
     assert f"(pod {cluster.name}-scheduler-0-x0 on node node-1)" in errors
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from .jobs import (
     STAY,
     Started,
     each_killed_role_is_named,
+    killed_by_default,
     processes_below,
     runs_as_alone,
     saves_at_signal,
@@ -67,8 +69,13 @@ def started(tmp_path: Path) -> Started:
 
 
 @pytest.mark.job(3)
-def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    each_killed_role_is_named(tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)))
+@pytest.mark.parametrize("killed", killed_by_default("scheduler", "worker-1"))
+def test_each_killed_role_is_named_and_nothing_is_left(
+    tmp_path: Path, killed: Sequence[str]
+) -> None:
+    each_killed_role_is_named(
+        tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)), killed=killed
+    )
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from .jobs import (
     STAY,
     Started,
     each_killed_role_is_named,
+    killed_by_default,
     processes_below,
     run,
     runs_as_alone,
@@ -95,11 +96,14 @@ def test_a_job_gives_what_one_process_gives(tmp_path: Path, ssh: Ssh) -> None:
 
 
 @pytest.mark.job(3)
-def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
+@pytest.mark.parametrize("killed", killed_by_default("server-0", "worker-1"))
+def test_each_killed_role_is_named_and_nothing_is_left(
+    tmp_path: Path, ssh: Ssh, killed: Sequence[str]
+) -> None:
     on = ("--on", "ssh", "--hosts", str(ssh.file))
     mark = str(ssh.scratch)
     each_killed_role_is_named(
-        tmp_path, on, ssh.user.environment, ssh.left, mark, has_controller=True
+        tmp_path, on, ssh.user.environment, ssh.left, mark, has_controller=True, killed=killed
     )
     errors = (tmp_path / "errors").read_text().splitlines()
     causes = [line for line in errors if "was killed by signal 9 (SIGKILL) after " in line]

@@ -16,6 +16,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph import Graph, GraphBuilder, SerialDevice
 from byteprophet.replay import Replayed, part, replay
 
+from ..thorough import examples
 from .graphs import add_random, graphs, seeds
 from .reference import Reference
 
@@ -39,7 +40,7 @@ def entered(result: Replayed) -> list[int]:
     return times
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(300, 1500))
 @given(graph=graphs())
 def test_same_as_the_slow_reference(graph: Graph) -> None:
     result = replay(graph)
@@ -74,7 +75,7 @@ def test_what_a_link_saved_passes_at_once() -> None:
     assert (result.end_ns // 1000).tolist() == [500, 600, 1000, 1200, 14_100, 12_200]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(graph=graphs())
 def test_nothing_happens_before_its_causes(graph: Graph) -> None:
     result = replay(graph)
@@ -91,7 +92,7 @@ def test_nothing_happens_before_its_causes(graph: Graph) -> None:
     assert (result.ready_ns == last).all()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(graph=graphs())
 def test_no_device_is_idle_while_an_operation_waits(graph: Graph) -> None:
     result = replay(graph)
@@ -119,7 +120,7 @@ def test_no_device_is_idle_while_an_operation_waits(graph: Graph) -> None:
         assert result.end_ns[operation] == came[operation] + graph.duration_ns[operation]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(graph=graphs())
 def test_the_critical_path_is_one_of_waiting(graph: Graph) -> None:
     result = replay(graph)
@@ -160,7 +161,7 @@ def test_the_same_bits_twice(graph: Graph) -> None:
     assert columns(replay(graph)) == columns(replay(graph))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(graph=graphs(), seed=seeds)
 def test_only_the_order_on_devices_and_at_gates_matters(graph: Graph, seed: int) -> None:
     """Other numbers for the same operations, in the same order wherever order counts."""
@@ -220,7 +221,7 @@ def two_graphs(draw: st.DrawFn) -> tuple[Graph, list[int]]:
     return builder.freeze(), both[draw(st.integers(0, 1))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(drawn=two_graphs())
 def test_a_part_that_shares_nothing_comes_out_as_in_the_whole(
     drawn: tuple[Graph, list[int]],
@@ -232,7 +233,7 @@ def test_a_part_that_shares_nothing_comes_out_as_in_the_whole(
         assert getattr(of_part, name).tolist() == getattr(of_whole, name)[own].tolist()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(graph=graphs(), data=st.data())
 def test_a_part_is_what_its_operations_need(graph: Graph, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.integers(0, len(graph) - 1), max_size=3))

@@ -15,6 +15,7 @@ from scipy.optimize import linprog
 from byteprophet.errors import UserError
 from byteprophet.timeline.alignment import TOLERANCE_NS, Evidence, align
 
+from ..thorough import examples
 from .true_clocks import Times, TrueClock, errors, messages, offset_between
 
 SECOND = 10**9
@@ -62,7 +63,7 @@ def networks(draw: st.DrawFn) -> tuple[dict[str, TrueClock], list[Evidence], Tim
     return clocks, evidence, np.linspace(0, length, 21).astype(np.int64)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 @given(networks())
 def test_clocks_are_found(case: tuple[dict[str, TrueClock], list[Evidence], Times]) -> None:
     clocks, evidence, times = case
@@ -90,7 +91,7 @@ def test_clocks_are_found(case: tuple[dict[str, TrueClock], list[Evidence], Time
         assert low - 2 <= found.offset_ns - offset <= high + 2 or name == alignment.reference
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(10, 40))
 @given(
     st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 30), st.sampled_from([0, 1, 60, 600])
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ KEY = "byteprophet_compression"
 class Options:
     out: str
     sync: str | None = None
+    cases: Sequence[str] = ()  # all
     as_ranks: int = 3  # of one process that does what they do
     saves: bool = False  # states after half of the iterations, whole and by shards
     loads: str | None = None  # whole states that another job has saved
@@ -421,7 +422,7 @@ def main() -> None:
                 optimizer.state_dict()
             results = {}
         else:
-            names = SAVED if options.saves else CASES
+            names = SAVED if options.saves else options.cases or CASES
             results = {name: together(name, options, rank) for name in names}
     torch.save(results, Path(options.out) / f"rank-{rank}.pt")
 

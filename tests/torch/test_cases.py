@@ -1,10 +1,10 @@
 """Real jobs: whatever a script does to its model, scheduling does not change what comes out.
 
 Two ranks, two servers and small partitions (stock: large ones, as it polls for every message).
-Every case runs without the plug-in, under fifo, under prophet and under one other policy, with
-small gradients fused, and must equal, bit for bit, the job whose ``step()`` waits and whose
-gradients travel alone; where upstream's own optimizer can do the case, that one's job, too. One
-process that averages the gradients of both ranks' batches comes out the same up to rounding.
+Every case runs under a policy or without the plug-in, with small gradients fused, and must equal,
+bit for bit, the job whose ``step()`` waits and whose gradients travel alone; where upstream's own
+optimizer can do the case, that one's job, too. One process that averages the gradients of both
+ranks' batches comes out the same up to rounding. With ``--thorough``, cases run in all ways.
 
 Scripts see of a policy only when updates end, which ``front/`` has in any order; prophet also plans
 between steps.
@@ -24,6 +24,7 @@ from byteprophet import _core
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.runtime_settings import FUSION_BYTES
 
+from ..thorough import asked, pairs
 from .case_results import read
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
@@ -33,32 +34,23 @@ from cases import CASES, RANKS, SHIPPED  # noqa: E402
 
 WORKER = str(FOLDER / "case_worker.py")
 Job = Callable[..., list[dict[str, Any]]]
-Ways = {
+WAYS = {
     **{policy: ("auto", policy, "1") for policy in _core.policy_names()},
     "without the plug-in": ("ours", "stock", "1"),
 }
-_SHARING = [policy for policy in _core.policy_names() if policy not in ("fifo", "prophet")]
-
-
-def cases_under(way: str) -> tuple[str, ...]:
-    """All cases, or those that are this policy's share; every policy has the first one."""
-    if way not in _SHARING:
-        return tuple(CASES)
-    first, *others = CASES
-    return (first, *others[_SHARING.index(way) :: len(_SHARING)])
-
-
-def cases_of(front: str, scheduler: str) -> tuple[str, ...]:
-    """The cases of a job."""
-    if front == "auto":
-        return cases_under(scheduler)
-    return {"shipped": SHIPPED, "crossed": ("sgd",)}.get(front, tuple(CASES))
+WAITING = ("ours", "fifo", "0")
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Run the cases of each way once; gives what each rank wrote, with the folder of the values."""
     known: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    cases = {
+        ("shipped", "stock", "1"): SHIPPED,
+        ("crossed", "p3", "1"): ("sgd",),
+        WAITING: tuple(CASES),
+        **{job: [each["case"] for each in asked(request, way=way)] for way, job in WAYS.items()},
+    }
 
     def run(
         front: str, scheduler: str = "stock", overlap: str = "1", fusion_bytes: int = 20_000
@@ -67,7 +59,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
         if way not in known:
             folder = tmp_path_factory.mktemp("-".join(way))
             spec = JobSpec(
-                command=(sys.executable, WORKER, front, *cases_of(front, scheduler)),
+                command=(sys.executable, WORKER, front, *cases[front, scheduler, overlap]),
                 run_directory=folder / "run",
                 directory=folder,
                 servers=2,
@@ -88,12 +80,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return run
 
 
-@pytest.mark.parametrize(
-    ("case", "way"), [(case, way) for way in Ways for case in cases_under(way)]
-)
+@pytest.mark.parametrize(("case", "way"), pairs(tuple(CASES), tuple(WAYS)))
 def test_equals_the_job_that_waits(job: Job, way: str, case: str) -> None:
-    expected = job("ours", "fifo", "0", fusion_bytes=0)
-    results = job(*Ways[way])
+    expected = job(*WAITING, fusion_bytes=0)
+    results = job(*WAYS[way])
     digests = [rank["digests"][case] for rank in (*expected, *results)]
     assert len(set(digests)) == 1
     assert all((rank["scheduled"] > 0) == (way in _core.policy_names()) for rank in results)
@@ -103,7 +93,7 @@ def test_equals_the_job_that_waits(job: Job, way: str, case: str) -> None:
 def test_equals_upstreams_optimizer(job: Job, case: str) -> None:
     expected = job("shipped")
     assert expected[0]["digests"][case] == expected[1]["digests"][case]
-    assert job("auto", "prophet")[0]["digests"][case] == expected[0]["digests"][case]
+    assert job(*WAITING, fusion_bytes=0)[0]["digests"][case] == expected[0]["digests"][case]
 
 
 def test_equals_upstreams_cross_barrier_script(job: Job) -> None:
@@ -113,7 +103,7 @@ def test_equals_upstreams_cross_barrier_script(job: Job) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_equals_one_process(job: Job, single: dict[str, Any], case: str) -> None:
-    values = job("auto", "prophet")[0]["values"][case]
+    values = job(*WAITING, fusion_bytes=0)[0]["values"][case]
     assert len(values) == len(single["values"][case]) > 0
     for one, other in zip(values, single["values"][case], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)

@@ -1,7 +1,8 @@
 """Real jobs without servers: whatever a script does to its model, sharing the work changes nothing.
 
-Two ranks, small groups. Every case under every ``sync`` must come out the same on both ranks, bit
-for bit, and be the job of one process that averages both ranks' gradients, up to rounding.
+Two ranks, small groups. Every case must come out the same on both ranks, bit for bit, and be the
+job of one process that averages both ranks' gradients, up to rounding. Cases share the ways; with
+``--thorough``, they run in all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from byteprophet.launcher import JobSpec
 
+from ..thorough import asked, pairs
 from .case_results import job_of_each_way
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
@@ -32,13 +34,14 @@ Job = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """Run all cases once per way; gives what each rank wrote."""
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Run a way's cases once; gives what each rank wrote."""
 
     def spec_of(way: str, folder: Path) -> JobSpec:
         sync, transport = WAYS[way]
+        cases = [each["case"] for each in asked(request, way=way)]
         return JobSpec(
-            command=(sys.executable, str(FOLDER / "collective_worker.py"), sync, *CASES),
+            command=(sys.executable, str(FOLDER / "collective_worker.py"), sync, *cases),
             run_directory=folder / "run",
             directory=folder,
             servers=0,
@@ -49,8 +52,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return job_of_each_way(tmp_path_factory, RANKS, spec_of)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "way"), pairs(tuple(CASES), tuple(WAYS)))
 def test_equals_one_process(job: Job, single: dict[str, Any], way: str, case: str) -> None:
     ranks = job(way)
     assert ranks[0]["digests"][case] == ranks[1]["digests"][case]

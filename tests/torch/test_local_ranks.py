@@ -15,6 +15,8 @@ import pytest
 from byteprophet.launcher import JobSpec, read_worker_results, run_job
 from byteprophet.launcher.leftovers import marked_processes
 
+from ..thorough import THOROUGH
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -30,10 +32,10 @@ NOTHING: Mapping[str, str] = {}
 @pytest.mark.parametrize(
     ("scheduler", "workers", "local_ranks", "environment"),
     [
-        ("stock", 2, 2, NOTHING),
+        pytest.param("stock", 2, 2, NOTHING, marks=THOROUGH),
         ("fifo", 1, 3, {"BYTEPS_NCCL_GROUP_SIZE": "1", "BYTEPS_NCCL_NUM_RINGS": "2"}),
         ("p3", 2, 2, {"BYTEPS_REDUCE_ROOTS": "0,1"}),
-        ("bytescheduler", 1, 3, NOTHING),
+        pytest.param("bytescheduler", 1, 3, NOTHING, marks=THOROUGH),
         ("prophet", 2, 2, NOTHING),
     ],
 )

@@ -10,6 +10,7 @@ import torch
 
 from byteprophet.allreduce.groups import BUFFER_BYTES
 
+from ..thorough import examples
 from .shared_jobs import assert_alike, start, succeed, train
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(900)]
@@ -68,7 +69,7 @@ def test_every_optimizer_updates_shares() -> None:
 
 def test_ranks_of_different_speed_agree() -> None:
     """However long each takes for what, they never wait for one another in vain."""
-    succeed(start(3, "skewed_worker.py", seeds=8))
+    succeed(start(3, "skewed_worker.py", seeds=examples(4, 8)))
 
 
 def test_goes_on_from_two_ranks_with_four(tmp_path: Path) -> None:

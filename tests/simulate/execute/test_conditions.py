@@ -15,6 +15,7 @@ from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.operation.mesh import Mesh
 
+from ...thorough import by_default
 from ..jobs import program, random_cluster, random_job
 
 
@@ -36,7 +37,7 @@ def test_jitter_comes_from_its_seed() -> None:
     assert one == same != other
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", by_default(range(60), range(20)))
 def test_one_replica_stands_for_all_that_are_as_slow(seed: int) -> None:
     config, strategy = random_job(seed)
     mesh = strategy.mesh

@@ -14,10 +14,11 @@ from byteprophet.simulate.execute.job_graph import build as build_graph
 from byteprophet.simulate.execute.result import by_use
 from byteprophet.simulate.models.transformer import build
 
+from ...thorough import by_default
 from ..jobs import program, random_cluster, random_job
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", by_default(range(200), range(40)))
 def test_one_rank_stands_for_all_that_are_alike(seed: int) -> None:
     config, strategy = random_job(seed)
     cluster = random_cluster(seed)

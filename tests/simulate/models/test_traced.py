@@ -24,6 +24,8 @@ from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.node import Tree
 from byteprophet.simulate.tree.one_line import parse_strategy
 
+from ...thorough import THOROUGH
+
 _WIDTH = 64
 
 
@@ -142,7 +144,7 @@ def test_saved_activations_are_those_of_autograd(make: Make) -> None:
     [
         (resnet50, 25_557_032, 4.09e9),
         (vgg19, 143_667_240, 19.63e9),
-        (inception_v3, 27_161_264, 5.71e9),
+        pytest.param(inception_v3, 27_161_264, 5.71e9, marks=THOROUGH),
     ],
 )
 def test_built_in_networks_are_the_published_ones(

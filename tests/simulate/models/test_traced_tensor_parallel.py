@@ -20,6 +20,8 @@ from byteprophet.simulate.operation.operator import Kind
 from byteprophet.simulate.tree.node import Tree
 from byteprophet.simulate.tree.one_line import parse_strategy
 
+from ...thorough import pairs
+
 _WIDTH, _HEADS, _TOKENS, _WORDS = 64, 8, 16, 256
 _HEAD = _WIDTH // _HEADS
 
@@ -129,8 +131,7 @@ def _collectives(steps: Iterable[Step]) -> list[tuple[str, int]]:
     return [(one.kind.value, one.size_bytes) for one in steps if isinstance(one, Collective)]
 
 
-@pytest.mark.parametrize("attention", [_Fused, _Split, _Grouped])
-@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize(("attention", "tp"), pairs((_Fused, _Split, _Grouped), (2, 4)))
 def test_layers_have_the_collectives_of_megatron(
     attention: Callable[[], nn.Module], tp: int
 ) -> None:

@@ -16,6 +16,8 @@ import pytest
 from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED
 from byteprophet.launcher import JobSpec, run_job
 
+from ...thorough import THOROUGH, asked, pairs
+
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 SCRIPTS = Path(__file__).with_name("scripts") / "run.py"
 OURS = (
@@ -83,7 +85,7 @@ MORE = (
     "tensor_parallel_beside_it",
     "the_group_is_destroyed_and_made_again",
 )
-"""These run under one sync only, to save time."""
+"""These run under one sync only, to save time. The others share all; ``--thorough``: under each."""
 MORE_PLAIN = (
     "complex_parameters",
     "sync_batch_norm_is_refused_on_cpus",
@@ -93,15 +95,20 @@ SYNCS = ("allreduce", DEAR_PLANNED, BYTEPS)
 Rows = dict[str, dict[str, str]]
 
 
-def scripts_under(sync: str) -> list[str]:
-    """What runs in the job of a sync, or of none."""
-    more = [*MORE_PLAIN, *MORE] if sync in ("", DEAR_PLANNED) else []
-    return [*OURS, *PLAIN, *more]
-
-
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[Rows], str]]:
+def job(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[list[Rows], str]]:
     """What each rank wrote under a sync, and what rank 0 printed; each job runs once."""
+
+    def scripts_under(sync: str) -> list[str]:
+        """What runs in the job of a sync, or of none."""
+        if sync == "":
+            return [*OURS, *PLAIN, *MORE, *MORE_PLAIN]
+        needed = [each["script"] for each in asked(request, sync=sync)]
+        if sync == DEAR_PLANNED:  # what it says of these is tested, too
+            needed = [*dict.fromkeys((*needed, *PLAIN, *MORE, *MORE_PLAIN))]
+        return needed
 
     @functools.cache
     def run(sync: str) -> tuple[list[Rows], str]:
@@ -124,7 +131,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[
 
 
 @pytest.mark.parametrize(
-    ("sync", "script"), [(sync, script) for sync in SYNCS for script in scripts_under(sync)]
+    ("script", "sync"),
+    [
+        *pairs(OURS, SYNCS),
+        *((script, DEAR_PLANNED) for script in (*PLAIN, *MORE_PLAIN, *MORE)),
+        *(pytest.param(each, sync, marks=THOROUGH) for each in PLAIN for sync in SYNCS[::2]),
+    ],
 )
 def test_same_bits(job: Callable[[str], tuple[list[Rows], str]], script: str, sync: str) -> None:
     before, after = job("")[0], job(sync)[0]

@@ -15,6 +15,8 @@ import pytest
 from byteprophet import _core
 from byteprophet.launcher import JobSpec, run_job
 
+from ...thorough import by_default
+
 pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
 WORKER = Path(__file__).with_name("repartition_worker.py")
 SIZES = "4096,1000000,20480,65536,4096,131072"
@@ -61,7 +63,9 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
     return int(one[1]), one[2]
 
 
-@pytest.mark.parametrize("scheduler", _core.policy_names())
+@pytest.mark.parametrize(
+    "scheduler", by_default(_core.policy_names(), ("fifo", "prophet", "prophet-paper"))
+)
 def test_parameters_stay_the_same(
     tmp_path: Path, unchanged: tuple[int, str], scheduler: str
 ) -> None:
