@@ -16,9 +16,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import select
 import sys
+from typing import TextIO
 
 _LONGEST_LINE = 1000
+_TAKEN_MS = 1000
 
 
 class Error(Exception):
@@ -68,10 +72,31 @@ def because_of(error: BaseException, text: str) -> RuntimeError:
     return RuntimeError(text)
 
 
-def warn(text: str) -> None:
-    """Say ``text`` on standard error; a disk that is full there, too, is not the job's end."""
+def tell(text: str) -> None:
+    """Say ``text`` in a line on standard error, if it can be written there.
+
+    A disk that is full there, too, is not the job's end, and a pipe that nobody reads is waited for
+    no longer than a second.
+    """
     with contextlib.suppress(OSError):
-        print(f"byteprophet: warning: {text}\n", end="", file=sys.stderr, flush=True)
+        if _is_writable(sys.stderr):
+            print(f"byteprophet: {text}\n", end="", file=sys.stderr, flush=True)
+
+
+def _is_writable(output: TextIO) -> bool:
+    """Whether somebody takes what is written to ``output``, at the latest after a second."""
+    try:
+        descriptor = output.fileno()
+    except io.UnsupportedOperation:  # it is in memory
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(_TAKEN_MS))
+
+
+def warn(text: str) -> None:
+    """Say that ``text`` is a warning, as ``tell`` does."""
+    tell(f"warning: {text}")
 
 
 def described(error: Exception) -> str:

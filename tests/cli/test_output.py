@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -105,10 +106,38 @@ def test_a_job_goes_on_where_its_output_is_not_kept(error_too: bool, tmp_path: P
         assert end.startswith("byteprophet: done after ")
 
 
+@pytest.mark.parametrize("error_too", [False, True])
+def test_a_time_limit_holds_where_nobody_reads(error_too: bool, tmp_path: Path) -> None:
+    """Pipes that are full block whoever writes to them, and nothing says when they will not."""
+    reading, writing = os.pipe()
+    arguments = ("run", "--servers", "0", "--timeout", "2", "--runs", str(tmp_path / "runs"), "--")
+    done = subprocess.run(
+        [*command(arguments, tmp_path), "yes", "at work"],
+        stdout=writing,
+        stderr=writing if error_too else subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, VARIABLE: "0"},
+    )
+    os.close(writing)
+    os.close(reading)
+    assert done.returncode == 1
+    (run,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert [role["stopped"] for role in summary["roles"]] == [True, True]
+    assert summary["failed"].endswith("still running; nobody reads their output")
+    if not error_too:
+        assert done.stderr.splitlines()[-1] == f"byteprophet: error: {summary['failed']}"
+
+
 def test_a_line_is_one_write() -> None:
     """Even where Python buffers nothing: roles that mpirun starts print to one place."""
     reading, writing = os.pipe2(os.O_DIRECT)  # which keeps writes apart
-    code = "from byteprophet.cli.output import *; echo_to(Path('logs'))('worker-1', 'x'); tell('y')"
+    code = (
+        "from pathlib import Path; from byteprophet.cli.output import echo_to; "
+        "from byteprophet.errors import tell; echo_to(Path('logs'))('worker-1', 'x'); tell('y')"
+    )
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     subprocess.run(
         [sys.executable, "-c", code], stdout=writing, stderr=writing, env=environment, check=True,

@@ -134,6 +134,10 @@ BUCKETS = [{"parameters": ["b", "c"], "reduce_place": 0, "gather_place": 1, "sha
         ({"reduce_dtype": "bf16"}, "reduce_dtype 'bf16': under 'mixed' it must be one of fp16"),
         ({"policy": None}, "policy: must be a table"),
         ({"mesh_bps": -1}, "strategy: mesh_bps must be an integer from 0"),
+        (
+            {"mesh_bps": 1},
+            "mesh_bps 1: at this rate, 804 bytes over the mesh take longer",
+        ),
         ({"predicted": {"iteration_ns": 5}}, "predicted: must have iteration_ns, interval_ns"),
         ({"predicted": []}, "predicted: must have iteration_ns, interval_ns"),
     ],

@@ -118,6 +118,20 @@ def test_how_an_earlier_run_ended_is_gone_once_the_role_starts(tmp_path: Path) -
     assert all(path.exists() for path in others)
 
 
+@pytest.mark.job
+@pytest.mark.parametrize("root", ["localhost", LOOPBACK])
+def test_who_waits_in_vain_names_a_root_that_leads_to_loopback(root: str, tmp_path: Path) -> None:
+    """As on Debian, where the root's own host has its name lead to 127.0.1.1."""
+    port = root_port(None, LOOPBACK)
+    environment = {"BYTEPROPHET_START_TIMEOUT_S": "3"}
+    job = write(tmp_path, root=f"{root}:{port}", scheduler="stock", environment=environment)
+    failed = run_role(read_job_file(job), "scheduler", 0, None).failed
+    assert failed is not None
+    assert "waited 3 s for all to register: 0 of 2 workers" in failed
+    hint = f"; on this host, the root's name {root} leads to {LOOPBACK}, which no other host"
+    assert (hint in failed) == (root != LOOPBACK)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -281,7 +281,9 @@ def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None
     """
     command = [*RUN, *ON, "--", *write_script(tmp_path), "stay"]
     job = Started(command, tmp_path, 2, {**slurm.environment, **SOON})
-    node = variable(process_of("worker-0", str(tmp_path)), "SLURMD_NODENAME")
+    victim = process_of("worker-0", str(tmp_path))
+    node = variable(victim, "SLURMD_NODENAME")
+    memory = variable(victim, "BYTEPROPHET_SHARED_MEMORY")
     os.killpg(slurm.daemons[node].pid, signal.SIGKILL)
     for pid in processes_of_step(node):
         os.kill(pid, signal.SIGKILL)
@@ -290,3 +292,6 @@ def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None
     assert said.startswith("byteprophet: error: worker-0")
     # Nobody removes what the node itself has of worker-0.
     wait_until_gone(lambda: going_on(tmp_path, slurm), NAMED_S)
+    assert memory
+    for path in Path("/dev/shm").glob(f"BytePS_*_{memory}_*"):  # of a real node, it is gone, too
+        path.unlink()

@@ -17,6 +17,7 @@ from byteprophet.job.partitions import PAGE_BYTES
 from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of, carried
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.replay.predict import kind_of
+from byteprophet.runtime_settings import DEFAULT_TIMEOUT_S
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.explanation import loads
 from byteprophet.strategy.mixed import busiest, fraction_of, routes_for, why_useless
@@ -166,6 +167,16 @@ def test_a_paced_mix_loads_links_evenly(workers: int, servers: int) -> None:
     # What a rank sends over the mesh takes as long at its pace as all takes on the link.
     moved = (1 - level) * 2 * (workers - 1) / workers
     assert job.strategy.mesh_bps / RATE_BPS == pytest.approx(moved / (level + moved), rel=1e-6)
+
+
+def test_a_mesh_is_not_paced_so_slowly_that_it_stands_still() -> None:
+    """The least rate that is named is enough: links of it let what goes over the mesh through."""
+    with pytest.raises(UserError, match=r"mixed-paced: mesh_bps \d+: at this rate") as refused:
+        build("mixed-paced", served_job([100] * 4, [100] * 2))
+    least_bps = int(str(refused.value).split("at least ")[1].split()[0])
+    job = build("mixed-paced", served_job([4 * least_bps] * 4, [4 * least_bps] * 2))
+    meshed = sum(bytes_of(job.model, job.strategy.routes, MESH))
+    assert 8 * meshed / job.strategy.mesh_bps <= DEFAULT_TIMEOUT_S < 8 * meshed / (least_bps - 1)
 
 
 def test_a_mesh_is_not_paced_on_links_without_a_limit() -> None:

@@ -28,8 +28,8 @@ from types import FrameType
 from typing import Annotated, NoReturn
 
 from byteprophet.cli.collecting import no_collecting
-from byteprophet.cli.output import tell, write_no_more
-from byteprophet.errors import EndedBySignal, JobFailed, UserError, one_line
+from byteprophet.cli.output import write_no_more
+from byteprophet.errors import EndedBySignal, JobFailed, UserError, one_line, tell
 
 with no_collecting():  # a command's import is a good part of what it takes of the processor
     import typer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
 import re
 import sys
@@ -21,12 +21,6 @@ _NOTICE = re.compile(
 _ASK_FOR_NOTICES = ("BYTEPS_LOG_LEVEL", "PS_VERBOSE")
 
 
-def tell(text: str) -> None:
-    """One line on standard error, if it can be written there."""
-    with contextlib.suppress(OSError):
-        print(f"byteprophet: {text}\n", end="", file=sys.stderr, flush=True)
-
-
 def write_no_more(output: TextIO) -> None:
     """Have ``output`` go nowhere: what is buffered must not fail once more at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -43,16 +37,17 @@ def echo_to(
     ``names``: with the role's name before each line.
     It raises ``JobFailed`` if nobody reads any more.
     """
-    shown = sys.stdout if output is None else output
+    shown: TextIO | None = sys.stdout if output is None else output
     with_notices = any(name in os.environ for name in _ASK_FOR_NOTICES)
 
     def echo(role: str, line: str) -> None:
-        if not with_notices and _NOTICE.search(line):
+        # None: this process was started without a standard output.
+        if shown is None or (not with_notices and _NOTICE.search(line)):
             return
         try:
             # In one write: with mpirun, the roles of a host share what they print to.
             whole = f"[{role}] {line}\n" if names else f"{line}\n"
-            print(whole, end="", file=shown, flush=True)
+            _write(shown, whole)
         except BrokenPipeError:
             write_no_more(shown)
             raise JobFailed("stopped, because nobody reads the output any more") from None
@@ -61,3 +56,18 @@ def echo_to(
             warn(f"the output cannot be written: {error.strerror}; the job goes on, see {logs}")
 
     return echo
+
+
+def _write(output: TextIO, text: str) -> None:
+    """Writes without the lock of ``output``: who waits here for a reader must not keep it.
+
+    Otherwise, nobody could flush it, and Python would abort at its end.
+    """
+    try:
+        descriptor = output.fileno()
+    except io.UnsupportedOperation:  # it is in memory
+        output.write(text)
+        return
+    rest = memoryview(text.encode(output.encoding or "utf-8", "backslashreplace"))
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

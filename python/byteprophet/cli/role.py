@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from byteprophet.cli.output import echo_to, tell
+from byteprophet.cli.output import echo_to
 from byteprophet.control.keys import keep_key_texts
-from byteprophet.errors import JobFailed, UserError
+from byteprophet.errors import JobFailed, UserError, tell
 from byteprophet.launcher.deadlines import dead_after_s, without_log
 from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role

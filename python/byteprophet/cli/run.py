@@ -17,9 +17,9 @@ import typer
 
 from byteprophet import schedulers
 from byteprophet.cli.given import is_given, refuse_given
-from byteprophet.cli.output import echo_to, tell
+from byteprophet.cli.output import echo_to
 from byteprophet.cli.owners import OWNERS_HELP, parse_owners
-from byteprophet.errors import JobFailed, UserError, warn
+from byteprophet.errors import JobFailed, UserError, tell, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
 from byteprophet.job.strategy import ALL_REDUCE, AUTO, BYTEPS, SYNCS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from byteprophet.cli.output import tell
+from byteprophet.errors import tell
 from byteprophet.observe.newest_run import newest_run
 
 RUN_HELP = "A run directory, or a directory of runs, of which the newest one is taken."

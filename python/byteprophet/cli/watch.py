@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from byteprophet.cli.output import tell
-from byteprophet.errors import Error, UserError, described
+from byteprophet.errors import Error, UserError, described, tell
 from byteprophet.report.console import table_console
 from byteprophet.watch.server import LiveServer
 from byteprophet.watch.sources import PERIOD_S, Shared, is_address, source_of

@@ -8,10 +8,12 @@ memory of the gradient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from byteprophet.job.model import Model, Parameter
+from byteprophet.runtime_settings import DEFAULT_TIMEOUT_S
 
 SERVERS, MESH = "servers", "mesh"
 WAYS = (SERVERS, MESH)
@@ -86,3 +88,19 @@ def bytes_of(model: Model, routes: Iterable[Route], way: str) -> tuple[int, ...]
         if part.way == way:
             found[part.tensor] += part.size_bytes
     return tuple(found.values())
+
+
+def check_mesh_bps(model: Model, routes: Iterable[Route], mesh_bps: int) -> None:
+    """Raises ``ValueError`` if a mesh that sends so many bits per second would stand still.
+
+    A rank sends at least what goes over the mesh once per step, and no rank waits for longer than
+    ``DEFAULT_TIMEOUT_S`` for it, unless the user says so. 0: the mesh is not paced.
+    """
+    size_bytes = sum(bytes_of(model, routes, MESH))
+    least_bps = math.ceil(8 * size_bytes / DEFAULT_TIMEOUT_S)
+    if 0 < mesh_bps < least_bps:
+        raise ValueError(
+            f"mesh_bps {mesh_bps}: at this rate, {size_bytes} bytes over the mesh take longer than "
+            f"{DEFAULT_TIMEOUT_S:.0f} s in each step: it must be 0 (not paced) or at least "
+            f"{least_bps} bits per second"
+        )

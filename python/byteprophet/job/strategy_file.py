@@ -22,7 +22,7 @@ from byteprophet.job.model import Model, Parameter
 from byteprophet.job.owners import check_weights
 from byteprophet.job.policy import Policy
 from byteprophet.job.predicted import Predicted, read_predicted
-from byteprophet.job.routes import MESH, carried
+from byteprophet.job.routes import MESH, carried, check_mesh_bps
 from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
 from byteprophet.job.staleness import (
     read_staleness,
@@ -344,6 +344,8 @@ def _of_buckets(data: Any) -> Used:
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
+    mesh_bps = _count({"mesh_bps": 0, **data}, "strategy", "mesh_bps")
+    check_mesh_bps(model, routes, mesh_bps)
     strategy = Strategy(
         runtime,
         buckets,
@@ -358,7 +360,7 @@ def _of_buckets(data: Any) -> Used:
         accumulation=accumulation,
         routes=routes,
         mesh=mesh,
-        mesh_bps=_count({"mesh_bps": 0, **data}, "strategy", "mesh_bps"),
+        mesh_bps=mesh_bps,
     )
     servers = _count({"servers": 0, **data}, "strategy", "servers")
     return Used(model, strategy, since, _policy(data), servers, _predicted(data))

@@ -9,6 +9,7 @@ These parts work together. They are set up in this order and undone in the rever
     StoppedWatch  finds roles that were stopped and not continued          stopped.py
     Stepper       changes links during the run, if asked for               stepper.py
     Supervisor    starts roles, watches them, decides, ends them           supervisor.py, role.py
+    Shown         passes their lines on, whether or not somebody reads     shown.py
 
 A process can run only one job at a time, because it has only one set of signal handlers and one
 child subreaper state.

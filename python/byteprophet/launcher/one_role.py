@@ -7,7 +7,9 @@ output is logged and shown, processes that it starts end with it, and so does it
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import socket
 from dataclasses import replace
 
@@ -23,6 +25,9 @@ from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
 from byteprophet.whole_files import writing
+
+# Matches what a role says that has waited in vain for others: ours, and torch's.
+_WAITED = re.compile(r"\bwaited [\d.]+ s for\b|\btimed out\b", re.IGNORECASE)
 
 KINDS = ("scheduler", "server", "worker", "rank", "controller")
 JOBSET_RESTART = "JOBSET_RESTART_ATTEMPT"
@@ -41,7 +46,25 @@ def run_role(
     role = resolve_role(job, kind, index, interface)
     _refuse_a_second(role)
     _remove_earlier(role)
-    return run_resolved(role, echo)
+    result = run_resolved(role, echo)
+    if result.failed is None or not _WAITED.search(result.failed):
+        return result
+    return replace(result, failed=_with_loopback(result.failed, job.root, role.root))
+
+
+def _with_loopback(failed: str, root: Address, address: str) -> str:
+    """``failed``, and that ``root`` leads to loopback on this host, if it is a name that does.
+
+    Debian's installer, for example, has a host's own name lead to 127.0.1.1 there.
+    """
+    if root.host == address or not ipaddress.ip_address(address).is_loopback:
+        return failed
+    cause, separator, log = failed.partition("; its log: ")
+    return (
+        f"{cause}; on this host, the root's name {root.host} leads to {address}, which no other "
+        f"host reaches: correct /etc/hosts here, or give the root's address instead of its name"
+        f"{separator}{log}"
+    )
 
 
 def _refuse_a_second(role: ResolvedJob) -> None:

@@ -83,14 +83,11 @@ class ResolvedJob:
 
     @property
     def shared_memory(self) -> tuple[str, ...]:
-        """Patterns of the names of BytePS' shared memory: root's port, worker, ``memory_name``.
+        """Patterns of the names of BytePS' shared memory, which contain ``memory_name``.
 
-        Another job on this host may have the same port and worker.
+        What else they contain, patch 0003 of BytePS says; no other start has this name.
         """
-        if self.is_whole:
-            return (f"BytePS_*_{self.port}_*_{self.memory_name}_*",)
-        workers = dict.fromkeys(name.index for name in self.names if name.kind == "worker")
-        return tuple(f"BytePS_*_{self.port}_{at}_{self.memory_name}_*" for at in workers)
+        return (f"BytePS_*_{self.memory_name}_*",)
 
     def host_specs(self) -> list[HostSpec]:
         """The hosts, the scheduler's (or rank 0's) first. Its link is not limited."""

@@ -4,7 +4,7 @@ Python runs a handler between two steps of the main thread, so a handler that ra
 launch halfway. A signal is therefore only noted, and a byte in a pipe wakes the loop.
 
 SIGINT, SIGTERM and SIGHUP end the job. A second one raises at once, because the user probably waits
-for something that hangs, such as a terminal that does not accept the job's output.
+for something that hangs, such as a file system that does not answer.
 
 SIGUSR1 and SIGUSR2 are for training scripts, which may save a checkpoint when one comes: Slurm
 sends them before a time limit. The loop passes them on.

@@ -11,7 +11,8 @@ from byteprophet.errors import JobFailed
 from byteprophet.network.steps import Step
 
 # Called with a role's name ("worker-0"; with several local ranks, "worker-0.1") and one line of its
-# output, without the line's end.
+# output, without the line's end. A thread calls it that calls nothing else (shown.py). If
+# it never returns, it must not hold what the end of Python needs, as print does: sys.stdout's lock.
 Echo = Callable[[str, str], None]
 
 WEEK_S = 7 * 24 * 3600.0

@@ -7,7 +7,9 @@ by the end of its pipe; if a grandchild keeps the pipe open, it shows at the nex
 must be the one that started the roles and must outlive them, because a parent-death signal is sent
 when the starting thread ends.
 
-As a consequence, a slow receiver of the lines (``echo``) delays everything.
+Only the receiver of the lines (``echo``) is called by a thread of its own (shown.py), because it
+may block. While it does, roles' output stays in their pipes, so that they wait for it, too. Time
+limits and signals still hold.
 
 The controller is an attendant: the job can do without it. If it ends, there is a warning, and the
 job goes on. Only where it is the one role of a host, it is waited for like others.
@@ -24,6 +26,7 @@ from byteprophet.errors import UserError, warn
 from byteprophet.launcher.attendant import Attendant
 from byteprophet.launcher.descendants import Descendants, send
 from byteprophet.launcher.role import Role, RolePlan
+from byteprophet.launcher.shown import Shown
 from byteprophet.launcher.signals import Signals
 from byteprophet.launcher.spec import Echo, Limits, RoleResult
 from byteprophet.launcher.stopped import StoppedWatch
@@ -32,6 +35,7 @@ _TICK_S = 0.1
 _KILLED_S = 0.3
 _KILL_TIMEOUT_S = 5.0
 _DRAIN_READS = 100
+_LAST_LINES_S = 2.0  # for the receiver to take what it has not got when the time is over
 
 
 class Supervisor:
@@ -49,7 +53,8 @@ class Supervisor:
         self._signals = signals
         self._limits = limits
         self._stopped = stopped
-        self._echo = echo
+        self._shown = Shown(echo)
+        self._deadline_s = time.monotonic()
         self._roles: list[Role] = []  # the job's roles, without attendants
         self._attendants: list[Attendant] = []
         self._is_stopping = False
@@ -61,7 +66,7 @@ class Supervisor:
 
         Returns None, or one line if the job failed.
         """
-        deadline_s = time.monotonic() + timeout_s
+        self._deadline_s = time.monotonic() + timeout_s
         for plan in plans:
             if plan.kind == "controller" and len(plans) > 1:
                 self._attendants.append(Attendant(plan))
@@ -80,8 +85,9 @@ class Supervisor:
             if all(role.exit_status == 0 for role in awaited):
                 self._wait_for(self._roles, self._limits.farewell_s)
                 return None
-            if time.monotonic() > deadline_s:
-                return f"the job did not end within {timeout_s:g} s: {self._who()}"
+            if time.monotonic() > self._deadline_s:
+                unread = "" if self._shown.has_room(0) else "; nobody reads their output"
+                return f"the job did not end within {timeout_s:g} s: {self._who()}{unread}"
 
     def _start(self, plan: RolePlan) -> Role:
         role = Role(plan)
@@ -94,7 +100,7 @@ class Supervisor:
             plan, warning = attendant.due(time.monotonic())
             if warning is not None:
                 self._drain(attendant.lives[-1])
-                self._say(attendant.plan.name, warning)
+                self._shown.put(attendant.plan.name, [warning])
             if plan is None:
                 continue
             try:
@@ -103,7 +109,8 @@ class Supervisor:
                 if not attendant.lives:
                     raise
                 attendant.give_up()
-                self._say(plan.name, f"byteprophet: warning: {error}; the job goes on without it")
+                line = f"byteprophet: warning: {error}; the job goes on without it"
+                self._shown.put(plan.name, [line])
 
     @property
     def _everybody(self) -> list[Role]:
@@ -148,6 +155,7 @@ class Supervisor:
             self._drain(role)
             role.close()
         self._selector.close()
+        self._show_rest()
 
     def results(self) -> tuple[RoleResult, ...]:
         """The results of all roles in the order of their start, attendants last.
@@ -178,11 +186,14 @@ class Supervisor:
 
     def _pump(self) -> None:
         """One turn of the loop: waits a little, passes lines on, takes statuses."""
-        for key, _ in self._selector.select(_TICK_S):
-            if isinstance(key.data, Role):
-                self._read(key.data)
-            else:  # a signal
-                self._signals.clear_wake()
+        if self._shown.has_room(_TICK_S):
+            for key, _ in self._selector.select(_TICK_S):
+                if isinstance(key.data, Role):
+                    self._read(key.data)
+                else:  # a signal
+                    self._signals.clear_wake()
+        if not self._is_stopping:  # else nobody could end the roles
+            self._shown.check()
         self._poll()
         self._pass_on()
 
@@ -198,15 +209,22 @@ class Supervisor:
         if not is_open:
             self._selector.unregister(role.output_fd)
         if not (self._is_stopping and any(role in each.lives for each in self._attendants)):
-            self._say(role.name, *lines)
+            self._shown.put(role.name, lines)
         return size_bytes > 0
 
-    def _say(self, name: str, *lines: str) -> None:
-        echo, self._echo = self._echo, None  # an echo that raised is not called again
-        if echo is not None:
-            for line in lines:
-                echo(name, line)
-            self._echo = echo
+    def _show_rest(self) -> None:
+        """Waits until the receiver has got all lines, for as long as the job may take."""
+        end_s = None
+        while not self._shown.is_done(_TICK_S):
+            now_s = time.monotonic()
+            is_late = now_s > self._deadline_s or self._signals.received is not None
+            if is_late and end_s is None:
+                end_s = now_s + _LAST_LINES_S
+            elif end_s is not None and now_s > end_s:
+                warn("nobody reads the output: its last lines are in the logs only")
+                break
+        self._shown.close()
+        self._shown.check()
 
     def _drain(self, role: Role) -> None:
         """Reads the last output of a role that has ended.

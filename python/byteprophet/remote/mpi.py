@@ -135,8 +135,9 @@ def _mpirun(count: int, hosts: Path | None, grace_s: float) -> tuple[str, ...]:
     path, hostfile = _open_mpi(hosts)
     # Roles wait more than they compute, and have threads: not one core each.
     spread = ["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none"]
-    # Otherwise mpirun kills roles a second after it has asked them to end. It waits for all of this
-    # time, even if they end sooner.
+    # Otherwise mpirun kills roles a second after it has asked them to end. Open MPI 4 sends
+    # SIGCONT, SIGTERM and SIGKILL, and waits for all of this time after either of the first two,
+    # even if the roles end sooner.
     kills = ["--mca", "odls_base_sigkill_timeout", str(math.ceil(grace_s + _ENDING_S))]
     return (path, "-np", str(count), *hostfile, *spread, *kills, "--wdir", "/")
 

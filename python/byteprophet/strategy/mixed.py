@@ -33,7 +33,17 @@ from byteprophet.allreduce.timing import Parameter as Timed
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Job, Model, Policy
 from byteprophet.job.partitions import PAGE_BYTES, partitions_of_job
-from byteprophet.job.routes import MESH, SERVERS, Part, Piece, Route, bytes_of, carried, parts_of
+from byteprophet.job.routes import (
+    MESH,
+    SERVERS,
+    Part,
+    Piece,
+    Route,
+    bytes_of,
+    carried,
+    check_mesh_bps,
+    parts_of,
+)
 from byteprophet.job.strategy import DEAR_PLANNED, FP16, MIXED, Bucket, Keys
 from byteprophet.job.transports import served
 from byteprophet.optimize.passes.placement import placed_by_load
@@ -104,7 +114,7 @@ def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: boo
     """``job``, which has servers in its cluster, under a strategy with these ``routes``.
 
     ``fraction``: of all bytes, to servers. ``paced``: as in ``mixed``. Raises ``UserError`` unless
-    both transports carry something.
+    both transports carry something, and for ``paced`` a rate at which a step can end.
     """
     for way, where in ((SERVERS, "to servers"), (MESH, "over the mesh")):
         if not len(carried(job.model, routes, way)):
@@ -121,7 +131,7 @@ def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: boo
         numbers=(),
         owners=(),
         fixed="",
-        mesh_bps=_mesh_bps(job, fraction) if paced else 0,
+        mesh_bps=_mesh_bps(job, routes, fraction) if paced else 0,
     )
     made = replace(job, strategy=strategy, policy=policy)
     made = replace(made, strategy=replace(strategy, keys=_keys(made)))
@@ -134,11 +144,17 @@ def _share_of_mesh(workers: int, fraction: float) -> float:
     return moved / (fraction + moved)
 
 
-def _mesh_bps(job: Job, fraction: float) -> int:
+def _mesh_bps(job: Job, routes: tuple[Route, ...], fraction: float) -> int:
+    """The rate of a paced mesh. Raises ``UserError`` if links are not limited, or far too slow."""
     slowest_bps = _slowest_bps(job)
     if not slowest_bps:
         raise UserError("mixed-paced: no worker's link has a known rate, so none can be divided")
-    return round(slowest_bps * _share_of_mesh(job.workers, fraction))
+    mesh_bps = max(1, round(slowest_bps * _share_of_mesh(job.workers, fraction)))
+    try:
+        check_mesh_bps(job.model, routes, mesh_bps)
+    except ValueError as error:
+        raise UserError(f"mixed-paced: {error}") from None
+    return mesh_bps
 
 
 def _slowest_bps(job: Job) -> int:
