@@ -15,6 +15,7 @@ from byteprophet.traces.result import replay_traces
 from byteprophet.traces.retarget import Target, retarget
 from byteprophet.traces.write_chakra import write_chakra_traces
 
+from .hand_made import annotation, operator, step, written
 from .made_gpu import Job, write_profiles
 
 
@@ -83,6 +84,22 @@ def test_collectives_of_ranks_meet(tmp_path: Path) -> None:
     result = replay_traces(load_traces([tmp_path]))
     assert result.built.matched == 1
     assert result.replayed_ns == 500_000  # the later one's begin, the shorter one's time
+
+
+def test_messages_that_name_no_ranks_do_not_become_collectives(tmp_path: Path) -> None:
+    """A send ends before the other rank receives it. Together, they would take longer."""
+    for rank, (kind, begin_us) in enumerate((("send", 10), ("recv", 700))):
+        events = [step(0, 1000), operator(1, 0, 5)]
+        events.append(annotation(1, begin_us, begin_us + 50, f"gloo:{kind}"))
+        info = {"rank": rank, "world_size": 2}
+        written(tmp_path / f"{rank}.json", events, distributedInfo=info)
+    result = replay_traces(load_traces([tmp_path]))
+    again = replay_traces(load_traces(write_chakra_traces(tmp_path / "job", result)))
+    assert again.iterations[0].replayed_ns == result.iterations[0].replayed_ns == 1_000_000
+    assert again.use_of_time() == result.use_of_time()
+    kinds = [task.message.kind for one in again.built.traces for task in one.tasks if task.message]
+    assert kinds == ["send", "receive"]
+    assert again.built.matched == 0
 
 
 REFUSED = {

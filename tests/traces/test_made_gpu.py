@@ -119,10 +119,17 @@ def test_a_host_that_gets_ahead_is_caught_in_the_long_run(tmp_path: Path) -> Non
     true_us = write_profiles(tmp_path / "changed", replace(job, kernel_us=40))
     traces = load_traces([tmp_path / "recorded"])
     recorded = replay_traces(traces)
+    assert recorded.long_run_ns is not None
     assert recorded.long_run_ns == pytest.approx(recorded.replayed_ns, rel=0.01)
     result = replay_traces(traces, retarget(traces, Target(compute_scale=2)))
+    assert result.long_run_ns is not None
     assert result.long_run_ns / 1000 == pytest.approx(mean(true_us), rel=0.033)
     assert result.replayed_ns < 0.8 * result.long_run_ns
+
+
+def test_one_iteration_does_not_tell_the_long_run(tmp_path: Path) -> None:
+    write_profiles(tmp_path, Job(steps=1))
+    assert replay_traces(load_traces([tmp_path])).long_run_ns is None
 
 
 def _with_reduces(job: Job, factor: float) -> Job:

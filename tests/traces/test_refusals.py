@@ -18,7 +18,7 @@ from byteprophet.traces.messages import message_of
 from byteprophet.traces.result import replay_traces
 from byteprophet.traces.retarget import Target, retarget
 
-from .hand_made import annotation, call, kernel, operator, step, written
+from .hand_made import Event, annotation, call, kernel, operator, step, written
 from .made_gpu import Job, write_profiles
 
 CONTENTS = {
@@ -95,6 +95,57 @@ def test_files_that_do_not_end(load: Callable[[Path], object], tmp_path: Path) -
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no traces"):
         load_traces([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([step(0, 0)], "ProfilerStep#1: takes no time"),
+        ([step(0, 100), step(50, 200, 2)], "ProfilerStep#2: begins before the previous one ended"),
+        ([step(0, 100), operator(1, 60, 20)], "'aten::mm': takes -40.000 us"),
+    ],
+)
+def test_times_that_cannot_be(events: list[Event], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        load_trace(written(tmp_path / "a.json", [operator(1, 0, 10), *events]))
+
+
+def test_ranks_of_jobs_of_different_sizes(tmp_path: Path) -> None:
+    def rank(number: int, world_size: int) -> Path:
+        info = {"rank": number, "world_size": world_size}
+        events = [step(0, 100), operator(1, 0, 10)]
+        return written(tmp_path / f"{number}.{world_size}.json", events, distributedInfo=info)
+
+    assert len(load_traces([rank(0, 2), rank(1, 2)])) == 2
+    with pytest.raises(UserError, match=r"1\.4\.json: is of 4 ranks, and .*0\.2\.json of 2"):
+        load_traces([rank(0, 2), rank(1, 4)])
+    with pytest.raises(UserError, match=r"is of rank 2, but .* states 2 ranks"):
+        load_traces([rank(0, 2), rank(2, 2)])
+
+
+def test_clocks_that_do_not_run_alike(tmp_path: Path) -> None:
+    """How far they are apart does not matter."""
+
+    def rank(number: int, scale: float, ahead_us: float = 0) -> Path:
+        events: list[Event] = []
+        for at in range(3):
+            begin_us = ahead_us + scale * 1000 * at
+            events += [
+                step(begin_us, begin_us + scale * 900, at),
+                operator(1, begin_us, begin_us + scale * 10),
+                annotation(2, begin_us + scale * 500, begin_us + scale * 800, "gloo:all_reduce"),
+            ]
+        info = {"rank": number, "world_size": 2}
+        return written(tmp_path / f"{number}.json", events, distributedInfo=info)
+
+    result = replay_traces(load_traces([rank(0, 1), rank(1, 1, ahead_us=5e6)]))
+    assert result.built.matched == 3
+    assert result.error == pytest.approx(0, abs=0.001)
+    traces = load_traces([rank(0, 1), rank(1, 1.3)])
+    with pytest.raises(
+        UserError, match=r"1\.json: 2\.6 ms pass .*, and 2\.0 ms there: give traces"
+    ):
+        replay_traces(traces)
 
 
 def test_ranks_that_called_collectives_in_different_orders(tmp_path: Path) -> None:

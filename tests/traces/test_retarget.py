@@ -108,6 +108,18 @@ def test_collectives_that_do_not_match_are_counted_and_not_scaled(tmp_path: Path
     retarget([once, twice], Target(compute_scale=0.5))
 
 
+def test_messages_that_name_no_ranks_include_waiting_and_are_not_scaled(tmp_path: Path) -> None:
+    """gloo's are so: a receive begins when it is called, long before the other rank sends."""
+    traces = [
+        _trace(tmp_path, kind, rank=rank, world_size=2)
+        for rank, kind in enumerate(("send", "recv"))
+    ]
+    assert replay_traces(traces).built.unmatched == 2
+    assert replay_traces(traces[:1]).built.unmatched == 0
+    with pytest.raises(UserError, match="messages that do not name both ranks"):
+        retarget(traces, Target(link_scale=0.5))
+
+
 def test_a_group_of_which_one_rank_was_recorded_has_nothing_to_match(tmp_path: Path) -> None:
     mesh = _mesh(tmp_path, "mesh_tp", "mesh_dp")
     built = replay_traces([mesh[0], mesh[1]]).built

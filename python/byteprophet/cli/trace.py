@@ -104,7 +104,8 @@ def trace(
         check_chakra_targets(chakra, read)
     result = recorded = replay_traces(traces)
     if not target.is_as_recorded:
-        result = replay_traces(traces, retarget(traces, target))
+        matching = recorded.built.matching
+        result = replay_traces(traces, retarget(traces, target, matching), matching=matching)
     written = []
     if out is not None:
         written.append(write_perfetto_replay(out, result).path)
@@ -188,7 +189,7 @@ def _show(recorded: TraceReplay, changed: TraceReplay | None) -> None:
     if recorded.built.unmatched:
         console.print(
             f"{recorded.built.unmatched} not matched, because ranks recorded different numbers or "
-            "sizes of them in a step: their times include waiting for others"
+            "sizes of them in a step, or no name of the other rank: their times include waiting"
         )
     console.print()
     console.print(_times(recorded, changed))
@@ -221,7 +222,10 @@ def _times(recorded: TraceReplay, changed: TraceReplay | None) -> Table:
         ratio = changed.replayed_ns / max(1, recorded.replayed_ns) - 1
         table.add_row("with the changes", ms_text(changed.replayed_ns), f"{ratio:+.1%}")
     long_run_ns = result.long_run_ns
-    if long_run_ns > 1.01 * result.replayed_ns:
+    if long_run_ns is None:
+        said = "one iteration does not tell whether the host gets ahead of its GPU"
+        table.add_row("in the long run", "not known", said)
+    elif long_run_ns > 1.01 * result.replayed_ns:
         said = "until then, the host gets ahead of its GPU"
         table.add_row("in the long run", ms_text(long_run_ns), said)
     for use, time_ns in result.use_of_time().items():

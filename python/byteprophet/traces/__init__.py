@@ -11,6 +11,7 @@ rank.py        puts these together: the tasks of a rank
 chakra.py, write_chakra.py  MLCommons Chakra's execution traces as tasks, and the reverse
 load.py        files and folders of either kind
 matching.py    the same collective in several ranks' traces
+clocks.py      ranks on one clock
 graph.py       the graph of all ranks
 result.py      what the replay says: iterations, use of time, critical path
 retarget.py    other data-parallel size, other links

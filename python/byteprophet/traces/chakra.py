@@ -157,7 +157,8 @@ def _message(message: Any, said: Mapping[str, Any], number: Any) -> Message | No
         return None
     peers = None
     if kind:
-        peers = number("comm_src"), number("comm_dst")
+        if "comm_src" in said and "comm_dst" in said:
+            peers = number("comm_src"), number("comm_dst")
     else:
         type_number = number("comm_type")
         kind = COLLECTIVES[type_number] if type_number < len(COLLECTIVES) else ""

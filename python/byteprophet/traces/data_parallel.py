@@ -27,7 +27,7 @@ def data_parallel_groups(traces: Sequence[RankTrace], wanted: str) -> frozenset[
     groups = set[tuple[str, int]]().union(*of_trace)
     path = traces[0].path
     if not groups:
-        raise UserError(f"{path}: has no collectives: it does not depend on other ranks")
+        raise UserError(f"{path}: has no collectives, so no other number of data-parallel ranks")
     names = _listed(name for name, _ in groups)
     if not wanted and len({_description(name) or name for name, _ in groups}) > 1:
         raise UserError(f"{path}: has several process groups: which is data parallelism's? {names}")
@@ -69,7 +69,7 @@ def _groups(trace: RankTrace) -> set[tuple[str, int]]:
     return {
         (task.message.group, task.message.ranks)
         for task in trace.tasks
-        if task.message is not None and task.message.kind not in ("send", "receive")
+        if task.message is not None and not task.message.is_between_two
     }
 
 

@@ -3,8 +3,7 @@
 A task is an operation with its duration; there are no devices, because the order on threads and
 streams is recorded, and tasks need each other in this order. A collective that several ranks
 recorded starts when the last of them has arrived, takes the time that the last one recorded, which
-had nobody to wait for, and ends on all of them at once. Ranks are put on one clock so that the
-recorded ends of collectives agree; only the first tasks of a rank depend on it.
+had nobody to wait for, and ends on all of them at once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.graph import Graph, GraphBuilder, Label
-from byteprophet.traces.matching import Meeting, match
+from byteprophet.traces.clocks import origins
+from byteprophet.traces.matching import Matching, match
 from byteprophet.traces.work import RankTrace, Task
 
 Int64Array = npt.NDArray[np.int64]
@@ -40,8 +40,7 @@ class TraceGraph:
         first: the operation of each trace's first task.
         done: for each task, the operation whose end is its end.
         origin_ns: the time of each trace that is 0 in the replay.
-        matched: the number of collectives and messages that several ranks recorded.
-        unmatched: the number of those of one rank that others of its group lack.
+        matching: the collectives and messages that several ranks recorded.
     """
 
     traces: tuple[RankTrace, ...]
@@ -49,20 +48,35 @@ class TraceGraph:
     first: tuple[int, ...]
     done: Int64Array
     origin_ns: tuple[int, ...]
-    matched: int
-    unmatched: int
+    matching: Matching
+
+    @property
+    def matched(self) -> int:
+        """The number of collectives and messages that several ranks recorded."""
+        return len(self.matching.meetings)
+
+    @property
+    def unmatched(self) -> int:
+        """The number of those of one rank whose counterparts are not known."""
+        return len(self.matching.unmatched)
 
 
 def trace_graph(
-    traces: Sequence[RankTrace], durations: Durations = as_recorded, *, with_waits: bool = True
+    traces: Sequence[RankTrace],
+    durations: Durations = as_recorded,
+    *,
+    with_waits: bool = True,
+    matching: Matching | None = None,
 ) -> TraceGraph:
     """Builds the graph. Without waits, tasks of different lanes only wait for launches.
 
-    A negative duration is taken as 0.
+    A negative duration is taken as 0. ``matching`` is that of the traces, if it is known already.
+    Raises ``UserError`` if the clocks of ranks do not agree.
     """
-    together, unmatched = match(traces)
+    matching = matching or match(traces)
+    together = matching.meetings
     first = [0, *np.cumsum([len(trace.tasks) for trace in traces]).tolist()]
-    origin_ns = _origins(traces, together)
+    origin_ns = origins(traces, together)
     names: dict[str, int] = {}
     columns = _Columns()
     done = np.arange(first[-1], dtype=np.int64)
@@ -106,8 +120,7 @@ def trace_graph(
         tuple(first[:-1]),
         done,
         origin_ns,
-        len(together),
-        len(unmatched),
+        matching,
     )
 
 
@@ -122,20 +135,3 @@ class _Columns:
         self.name: list[int] = []
         self.before: list[int] = []
         self.after: list[int] = []
-
-
-def _origins(traces: Sequence[RankTrace], together: Sequence[Meeting]) -> tuple[int, ...]:
-    """The time of each trace that is 0 in the replay."""
-    ahead: list[list[int]] = [[] for _ in traces]  # of the first trace's clock, at each meeting
-    for meeting in together:
-        ends = {index: traces[index].tasks[task].end_ns for index, task in meeting.tasks}
-        for index, end_ns in ends.items():
-            if index and 0 in ends:
-                ahead[index].append(end_ns - ends[0])
-    firsts = [trace.tasks[0].begin_ns if trace.tasks else 0 for trace in traces]
-    offsets = [
-        round(float(np.median(of))) if of else firsts[index] - firsts[0]
-        for index, of in enumerate(ahead)
-    ]
-    origin_ns = min(first - offset for first, offset in zip(firsts, offsets, strict=True))
-    return tuple(origin_ns + offset for offset in offsets)

@@ -29,7 +29,8 @@ def load_traces(sources: Sequence[Path]) -> list[RankTrace]:
     """The traces of ranks, in order of their ranks.
 
     A file that does not state its rank gets its position. Raises ``UserError``, with one line, if
-    a file cannot be read or replayed, is given twice, or if two are of one rank.
+    a file cannot be read or replayed, is given twice, or if two are of one rank or state different
+    numbers of ranks.
     """
     paths = [path for source in sources for path in _files(source)]
     check_once(paths)
@@ -37,6 +38,7 @@ def load_traces(sources: Sequence[Path]) -> list[RankTrace]:
     by_rank: dict[int, Path] = {}
     for trace in traces:
         take_rank(by_rank, trace.rank, trace.path)
+    _check_world_sizes(traces)
     return sorted(traces, key=lambda trace: trace.rank)
 
 
@@ -56,6 +58,23 @@ def load_trace(path: Path, rank: int = 0) -> RankTrace:
     if not is_trace:
         raise UserError(f"{path}: is not a file that can be read: {READ}")
     return rank_trace(reader.profile(rank))
+
+
+def _check_world_sizes(traces: Sequence[RankTrace]) -> None:
+    """Refuses ranks of different jobs. Traces need not state their number of ranks."""
+    stated = [trace for trace in traces if trace.world_size]
+    for trace in stated:
+        if trace.world_size != stated[0].world_size:
+            raise UserError(
+                f"{trace.path}: is of {trace.world_size} ranks, and {stated[0].path} of "
+                f"{stated[0].world_size}: give traces of one job"
+            )
+    for trace in traces:
+        if stated and trace.rank >= stated[0].world_size:
+            raise UserError(
+                f"{trace.path}: is of rank {trace.rank}, but {stated[0].path} states "
+                f"{stated[0].world_size} ranks: give traces of one job"
+            )
 
 
 def _files(source: Path) -> list[Path]:

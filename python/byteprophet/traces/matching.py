@@ -5,7 +5,7 @@ counted anew in each step, and by their size, because threads of gloo may begin 
 another order. Those that were launched before the traces began are counted from the last one, and
 some ranks may have recorded more of them than others. If the ranks of a group recorded different
 numbers of others in a step, these are not matched, and keep their recorded times, in which they
-wait for other ranks.
+wait for other ranks. So do messages whose two ends are not named, as gloo's are not.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class Matching(NamedTuple):
     meetings: list[Meeting]
     unmatched: list[Task]
 
+    @property
+    def unmatched_ns(self) -> int:
+        """The recorded time of what is not matched."""
+        return sum(task.duration_ns for task in self.unmatched)
+
 
 def match(traces: Sequence[RankTrace]) -> Matching:
     """Finds what several ranks did together.
@@ -51,7 +56,9 @@ def match(traces: Sequence[RankTrace]) -> Matching:
                 found.setdefault(key, {}).setdefault(index, []).append(number)
     recorded = Counter(one for trace in traces for one in _groups(trace))
     result: list[Meeting] = []
-    unmatched: list[Task] = []
+    unmatched = [task for trace in traces for task in trace.tasks if _lacks_ends(task.message)]
+    if len(traces) < 2:
+        unmatched = []
     for key, by_trace in found.items():
         if key[0] == _EARLIER:
             fewest = min(map(len, by_trace.values()))
@@ -77,9 +84,14 @@ def _groups(trace: RankTrace) -> set[tuple[str, str] | None]:
 
 def _group(message: Message | None) -> tuple[str, str] | None:
     """The group of a collective; None: of a message between two, whose peer may not be recorded."""
-    if message is None or message.kind in ("send", "receive"):
+    if message is None or message.is_between_two:
         return None
     return message.group, message.members
+
+
+def _lacks_ends(message: Message | None) -> bool:
+    """Whether it is a message between two ranks, and which ones is not known."""
+    return message is not None and message.is_between_two and message.peers is None
 
 
 def _key(task: Task) -> Key | None:
@@ -87,7 +99,7 @@ def _key(task: Task) -> Key | None:
     if message is None or (task.step < 0 and not task.is_earlier):
         return None
     counted = _EARLIER if task.is_earlier else task.step
-    if message.kind in ("send", "receive"):
+    if message.is_between_two:
         if message.peers is None:
             return None
         return counted, message.group, message.members, message.peers

@@ -24,6 +24,9 @@ _KINDS = {
 }
 """By letters in a name; the first that occurs counts."""
 
+BETWEEN_TWO = ("send", "receive")
+"""Kinds of point-to-point messages."""
+
 _MOST_RANKS = 2**31
 
 
@@ -46,6 +49,11 @@ class Message(NamedTuple):
     members: str = ""
     peers: tuple[int, int] | None = None
 
+    @property
+    def is_between_two(self) -> bool:
+        """Whether it goes from one rank to another. ``peers`` may be unknown nevertheless."""
+        return self.kind in BETWEEN_TWO
+
 
 def kind_of(name: str) -> str:
     """The kind of communication with this name, of a kernel or of a call; "": not known."""
@@ -65,7 +73,7 @@ def message_of(name: str, arguments: Mapping[str, Any], size_bytes: int = 0) -> 
     sender, receiver = arguments.get("Src Rank"), arguments.get("Dst Rank")
     peers = None
     if (
-        kind in ("send", "receive")
+        kind in BETWEEN_TWO
         and type(sender) is type(receiver) is int
         and 0 <= min(sender, receiver) <= max(sender, receiver) < _MOST_RANKS
     ):

@@ -29,6 +29,8 @@ from byteprophet.traces.work import Use
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _LATEST_NS = 1 << 61
+_ROUNDING_NS = 1_000
+"""So much too short a call may be by rounding."""
 _LOADING = "enumerate(DataLoader)#"
 
 
@@ -157,7 +159,19 @@ class ProfileReader:
                 f"{self._path}: has no complete iteration: profile with a schedule, and call "
                 "profiler.step() after each iteration"
             )
+        self._check_steps()
         return profile
+
+    def _check_steps(self) -> None:
+        """Refuses iterations without a length, and those of one thread that overlap."""
+        until_ns: dict[Track, int] = {}
+        for step in sorted(self._profile.steps):
+            what = f"{self._path}: ProfilerStep#{step.number}"
+            if step.end_ns == step.begin_ns:
+                raise UserError(f"{what}: takes no time: profile once more")
+            if step.begin_ns < until_ns.get(step.track, step.begin_ns) - _ROUNDING_NS:
+                raise UserError(f"{what}: begins before the previous one ended: profile once more")
+            until_ns[step.track] = step.end_ns
 
     def _name(self, event: Mapping[str, Any]) -> None:
         if event.get("ph") == "M" and event.get("name") == "thread_name":
@@ -169,6 +183,11 @@ class ProfileReader:
 
     def _add(self, operation: Operation) -> None:
         category, name, begin_ns, duration_ns, track, arguments = operation
+        if duration_ns < -_ROUNDING_NS:
+            raise UserError(
+                f"{self._path}: {reprlib.repr(name)}: takes {duration_ns / 1000:.3f} us: its end "
+                "is not known: profile once more"
+            )
         end_ns = begin_ns + max(0, duration_ns)
         if max(abs(begin_ns), duration_ns) > _LATEST_NS:
             raise UserError(f"{self._path}: {reprlib.repr(name)}: its times are too large")

@@ -24,7 +24,8 @@ import numpy.typing as npt
 from byteprophet.errors import UserError
 from byteprophet.replay import Replayed, replay
 from byteprophet.traces.graph import Durations, TraceGraph, as_recorded, trace_graph
-from byteprophet.traces.work import RankTrace, Step, Use
+from byteprophet.traces.matching import Matching
+from byteprophet.traces.work import RankTrace, Use
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -75,30 +76,45 @@ class TraceReplay:
         return _mean([one.replayed_ns for one in self.iterations])
 
     @property
-    def long_run_ns(self) -> int:
-        """The mean time of an iteration if the job went on for long.
+    def long_run_ns(self) -> int | None:
+        """The mean time of an iteration if the job went on for long; None: not known.
 
         Until a queue of launches is full, the host may be ahead of its device by more and more. In
         the long run, an iteration takes longer by what this grows in one. A single iteration does
         not tell.
         """
-        grows_ns = [
-            (self._ahead_ns(index, trace.steps[-1]) - self._ahead_ns(index, trace.steps[0]))
-            // (len(trace.steps) - 1)
-            for index, trace in enumerate(self.built.traces)
-            if len(trace.steps) > 1
-        ]
-        return self.replayed_ns + max([0, *grows_ns])
+        grows_ns = [0]
+        for index, trace in enumerate(self.built.traces):
+            if not trace.has_device:
+                continue
+            if len(trace.steps) < 2:
+                return None
+            first_ns, last_ns = self._ahead_ns(index)
+            grows_ns.append((last_ns - first_ns) // (len(trace.steps) - 1))
+        return self.replayed_ns + max(grows_ns)
 
-    def _ahead_ns(self, index: int, step: Step) -> int:
-        """By how much the host ends a step before the device ends what was launched until then."""
+    def _ahead_ns(self, index: int) -> tuple[int, int]:
+        """By how much the host is ahead at the end of the first step and of the last one.
+
+        It ends a step so much before the device ends what was launched until then.
+        """
         trace, ends_ns = self.built.traces[index], self.ends_ns(index)
-        done_ns = [
-            int(ends_ns[place])
-            for place, task in enumerate(trace.tasks)
-            if task.lane >= 0 and trace.lanes[task.lane].is_stream and task.step <= step.number
-        ]
-        return max(0, max(done_ns, default=0) - int(ends_ns[step.end]))
+        is_stream = [lane.is_stream for lane in trace.lanes]
+        work = np.array(
+            [
+                (place, task.step)
+                for place, task in enumerate(trace.tasks)
+                if task.lane >= 0 and is_stream[task.lane]
+            ]
+        )
+        first_ns, last_ns = (
+            max(
+                0,
+                int(ends_ns[work[work[:, 1] <= step.number, 0]].max(initial=0) - ends_ns[step.end]),
+            )
+            for step in (trace.steps[0], trace.steps[-1])
+        )
+        return first_ns, last_ns
 
     @property
     def error(self) -> float | None:
@@ -196,18 +212,23 @@ class TraceReplay:
 
 
 def replay_traces(
-    traces: Sequence[RankTrace], durations: Durations = as_recorded, *, with_waits: bool = True
+    traces: Sequence[RankTrace],
+    durations: Durations = as_recorded,
+    *,
+    with_waits: bool = True,
+    matching: Matching | None = None,
 ) -> TraceReplay:
-    """Replays the traces of one job.
+    """Replays the traces of one job. ``matching`` is theirs, if it is known already.
 
     Raises:
-        UserError: they have no step in common, or ranks waited for each other in a ring.
+        UserError: they have no step in common, their clocks do not agree, or ranks waited for each
+            other in a ring.
     """
     numbers = set.intersection(*({step.number for step in trace.steps} for trace in traces))
     if not numbers:
         names = ", ".join(str(trace.path) for trace in traces[:3])
         raise UserError(f"{names}: have no ProfilerStep in common: are they of one job?")
-    built = trace_graph(traces, durations, with_waits=with_waits)
+    built = trace_graph(traces, durations, with_waits=with_waits, matching=matching)
     try:
         replayed = replay(built.graph)
     except UserError as error:

@@ -19,7 +19,7 @@ from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.traces.data_parallel import data_parallel_groups
 from byteprophet.traces.graph import Durations
 from byteprophet.traces.link_times import LinkTimes, members
-from byteprophet.traces.matching import match
+from byteprophet.traces.matching import Matching, match
 from byteprophet.traces.messages import Message
 from byteprophet.traces.work import RankTrace, Task, Use
 
@@ -72,8 +72,10 @@ class Target:
         return self.cluster is not None or self.link_scale != 1
 
 
-def retarget(traces: Sequence[RankTrace], target: Target) -> Durations:
-    """The times of tasks in the job in question.
+def retarget(
+    traces: Sequence[RankTrace], target: Target, matching: Matching | None = None
+) -> Durations:
+    """The times of tasks in the job in question. ``matching`` is theirs, if it is known already.
 
     Raises:
         UserError: the traces do not say what is needed: which group is that of data parallelism,
@@ -92,7 +94,7 @@ def retarget(traces: Sequence[RankTrace], target: Target) -> Durations:
         )
     factors = _Factors(traces, target)
     if target.changes_links or target.data_parallel is not None:
-        _check_matching(traces)
+        _check_matching(traces, matching or match(traces))
     _check_sizes(traces, factors, target)
 
     def durations(task: Task, duration_ns: int) -> int:
@@ -138,14 +140,15 @@ def _too_large_share(traces: Sequence[RankTrace], part_ns: int) -> float:
     return part_ns / total_ns if part_ns > _MOST_UNKNOWN * total_ns else 0.0
 
 
-def _check_matching(traces: Sequence[RankTrace]) -> None:
+def _check_matching(traces: Sequence[RankTrace], matching: Matching) -> None:
     """Refuses collectives whose times are mostly waiting, as if data moved meanwhile."""
-    share = _too_large_share(traces, sum(task.duration_ns for task in match(traces).unmatched))
+    share = _too_large_share(traces, matching.unmatched_ns)
     if share:
         raise UserError(
             f"{traces[0].path}: {share:.0%} of the time of communication is of "
-            "collectives that other ranks did not record as often, or in other sizes, so that "
-            "waiting is not known: were all steps recorded completely?"
+            "collectives that other ranks did not record as often, or in other sizes, or of "
+            "messages that do not name both ranks, so that waiting is not known: were all steps "
+            "recorded completely?"
         )
 
 

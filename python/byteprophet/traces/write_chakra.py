@@ -85,7 +85,7 @@ def _node(number: int, trace: RankTrace, task: Task, begin_ns: int, duration_ns:
             said["comm_src"], said["comm_dst"] = message.peers
         elif message.kind in COLLECTIVES:
             said["comm_type"] = COLLECTIVES.index(message.kind)
-        else:
+        elif not message.is_between_two:
             said["comm_type"] = len(COLLECTIVES)
     node = schema().node(
         id=number,
@@ -106,7 +106,7 @@ def _type(task: Task) -> NodeType:
         return NodeType.MEM_LOAD_NODE
     if task.message is None:
         return NodeType.COMP_NODE
-    if task.message.peers is None:
+    if not task.message.is_between_two:
         return NodeType.COMM_COLL_NODE
     is_send = task.message.kind == "send"
     return NodeType.COMM_SEND_NODE if is_send else NodeType.COMM_RECV_NODE
@@ -118,6 +118,6 @@ def _kind(task: Task) -> Kind:
         return Kind.WAIT
     if task.message is None:
         return Kind.COMPUTE
-    if task.message.peers is None:
+    if not task.message.is_between_two:
         return Kind.COLLECTIVE
     return Kind.SEND if task.message.kind == "send" else Kind.RECEIVE
