@@ -210,9 +210,7 @@ def test_what_cannot_be_traced_is_refused() -> None:
         def forward(self, _: Tensor) -> Tensor:
             raise KeyError("no such head")
 
-    with pytest.raises(
-        UserError, match=r"model own: 0: cannot be traced: KeyError: 'no such"
-    ):
+    with pytest.raises(UserError, match=r"model own: 0: cannot be traced: KeyError: 'no such"):
         traced("own", lambda batch: (nn.Sequential(Fails()), (torch.ones(batch),)))
 
     with pytest.raises(UserError, match="model own: lstm: recurrent layers cannot be"):
