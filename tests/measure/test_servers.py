@@ -169,6 +169,11 @@ def test_what_is_missing_is_named() -> None:
         if events.table is SPANS:
             rows = events.rows[events.rows["kind"] != Kind.ITERATION]
             recorded[index] = replace(events, rows=rows)
+    with pytest.raises(UserError, match="a job of several optimizers cannot be replayed"):
+        measure(recorded, config_of(job))
+    for index, events in enumerate(recorded):
+        if events.table is SPANS:
+            recorded[index] = replace(events, rows=events.rows[events.rows["iteration"] < 2])
     with pytest.raises(UserError, match="no iteration was recorded completely"):
         measure(recorded, config_of(job))
 

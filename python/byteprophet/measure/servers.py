@@ -141,6 +141,8 @@ def measure(
     spans = by_rank(recorded, SPANS, ranks)
     iterations = min(_iterations(events.rows) for events in spans)
     if iterations < 1:
+        if all(_has_steps_alone(events.rows) for events in spans):
+            raise UserError("a job of several optimizers cannot be replayed")
         raise UserError("no iteration was recorded completely")
     if config["scheduler"] == STOCK:
         from byteprophet.measure.stock import stock_transfers
@@ -232,6 +234,11 @@ def _own_sizes(tensors: Tensors, spans: Events, reduce_dtype: str) -> tuple[tupl
                 f"the gradient of {name!r} has {own_bytes} bytes and travels in {size_bytes}"
             )
     return sent_bytes, ""
+
+
+def _has_steps_alone(spans: Rows) -> bool:
+    """Whether a second step was recorded, but no iteration: several optimizers have none."""
+    return bool((spans["iteration"] > 1).any() and (spans["kind"] != Kind.ITERATION).all())
 
 
 def _iterations(spans: Rows) -> int:
