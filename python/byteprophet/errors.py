@@ -78,9 +78,10 @@ def tell(text: str) -> None:
     A disk that is full there, too, is not the job's end, and a pipe that nobody reads is waited for
     no longer than a second.
     """
+    output: TextIO | None = sys.stderr  # None: this process was started without one
     with contextlib.suppress(OSError):
-        if _is_writable(sys.stderr):
-            print(f"byteprophet: {text}\n", end="", file=sys.stderr, flush=True)
+        if output is not None and _is_writable(output):
+            print(f"byteprophet: {text}\n", end="", file=output, flush=True)
 
 
 def _is_writable(output: TextIO) -> bool:

@@ -236,12 +236,8 @@ def _calibrated(
 
 
 def _rounded(count: int) -> str:
-    """``count`` with three digits: 57,300 or 1.97 million or 175 billion."""
-    for unit, word in ((10**9, " billion"), (10**6, " million")):
-        if count >= 0.9995 * unit:
-            return (
-                f"{count / unit:,.3g}{word}"
-                if count < 999.5 * unit
-                else f"{count / unit:,.0f}{word}"
-            )
+    """57,297, or three digits: 1.97 million, 175 billion."""
+    for unit, word in ((10**9, "billion"), (10**6, "million")):
+        if count >= unit:
+            return f"{float(f'{count / unit:.3g}'):,g} {word}"
     return f"{count:,}"
