@@ -105,8 +105,9 @@ class TraceReplay:
                 (place, task.step)
                 for place, task in enumerate(trace.tasks)
                 if task.lane >= 0 and is_stream[task.lane]
-            ]
-        )
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 2)
         first_ns, last_ns = (
             max(
                 0,
