@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,13 +64,13 @@ def table_of(ranks: Sequence[Iterable[Any]]) -> Table:
             ranks that called the same, the least time counts.
     """
     outputs: dict[Operation, Described] = {}
-    times_ns: defaultdict[Operation, list[int]] = defaultdict(list)
+    least_ns: dict[Operation, int] = {}
     for rows in ranks:
         outputs |= from_rows(rows)
         for operation, time_ns in numbers_from(rows).items():
-            times_ns[operation].append(time_ns)
+            least_ns[operation] = min(time_ns, least_ns.get(operation, time_ns))
     found = {
-        operation: Paced(min(times_ns[operation]), made)
+        operation: Paced(least_ns[operation], made)
         for operation, made in outputs.items()
         if is_paceable(operation, made)
     }

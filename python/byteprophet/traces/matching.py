@@ -56,9 +56,9 @@ def match(traces: Sequence[RankTrace]) -> Matching:
                 found.setdefault(key, {}).setdefault(index, []).append(number)
     recorded = Counter(one for trace in traces for one in _groups(trace))
     result: list[Meeting] = []
-    unmatched = [task for trace in traces for task in trace.tasks if _lacks_ends(task.message)]
-    if len(traces) < 2:
-        unmatched = []
+    unmatched: list[Task] = []
+    if len(traces) > 1:
+        unmatched += (task for one in traces for task in one.tasks if _lacks_ends(task.message))
     for key, by_trace in found.items():
         if key[0] == _EARLIER:
             fewest = min(map(len, by_trace.values()))

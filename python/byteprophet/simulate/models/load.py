@@ -11,6 +11,7 @@ from byteprophet.simulate.models.catalogue import FAMILIES, MODELS, find_model
 from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.dlrm import dlrm
 from byteprophet.simulate.models.module import Model
+from byteprophet.simulate.models.own_code import import_make
 from byteprophet.simulate.models.transformer import build
 
 VISION = {
@@ -47,7 +48,6 @@ def load_source(text: str, sequence: int | None = None) -> Source:
     family, colon, _ = text.partition(":")
     if not colon or family in (*FAMILIES, *MODELS) or is_there(text):
         return partial(build, *find_model(text), sequence=sequence)
-    from byteprophet.simulate.models.own_code import import_make
     from byteprophet.simulate.models.traced import traced  # imports torch
 
     _refuse_sequence(name, sequence)
