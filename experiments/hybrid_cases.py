@@ -82,24 +82,31 @@ class Case:
             Rule("layers.*", splits=(("tp", dims),)),
             *strategy.rules[1:],
         )
-        late = strategy.zero in (1, 2) and strategy.mesh.pp > 1
+        pipelined = strategy.mesh.pp > 1
         return replace(
             strategy,
             rules=rules if strategy.mesh.tp > 1 else strategy.rules,
             precision=_PRECISION,
             bucket_mb=_BUCKET_MB,
-            overlap=strategy.overlap and not late,  # PyTorch reduces after the last micro-batch
-            overlap_p2p=strategy.mesh.pp == 1 or strategy.schedule not in ("gpipe", "1f1b"),
+            overlap_p2p=not pipelined or strategy.schedule not in ("gpipe", "1f1b"),
             posted_receives=strategy.schedule in ("interleaved", "zb1p"),
+            reduce_in_backward=pipelined and not strategy.zero and self.ranks > strategy.mesh.pp,
             copies=not self.runtime,
             eager=True,
         )
 
     @property
     def program(self) -> Program:
-        """What the simulator makes of it."""
-        model = build(self.name, self.config, self.strategy.samples)
-        return compile_program(model, self.strategy)
+        """What the simulator makes of it.
+
+        In a pipeline, FSDP2 keeps gradients whole until the last micro-batch. So with ``zero`` 1
+        and 2, all that it can do is not to shard parameters again after the forward pass.
+        """
+        strategy = self.strategy
+        if strategy.zero and strategy.mesh.pp > 1:
+            reshard = "always" if strategy.zero == 3 else "never"
+            strategy = replace(strategy, zero=3, reshard=reshard)
+        return compile_program(build(self.name, self.config, strategy.samples), strategy)
 
 
 def _cases(model: str, samples: int, lines: str) -> tuple[Case, ...]:

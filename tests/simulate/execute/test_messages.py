@@ -11,6 +11,7 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.schedules import Act, Action, receives_of
 from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.costs.blocks import Spent
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.simulate import simulate_program
@@ -132,6 +133,37 @@ def test_requests_may_wait_behind_messages(line: str) -> None:
     else:
         assert behind
         assert result.iteration_ns > plain.iteration_ns
+
+
+def test_gradients_may_leave_for_the_stage_before_when_own_ones_are_reduced() -> None:
+    """DistributedDataParallel's backward pass returns after its all-reduces."""
+    network = replace(
+        _one_gpu_nodes().network, adapter_bits_per_s=10_000_000_000, requests_in_line=1
+    )
+    cluster = replace(_one_gpu_nodes(), network=network)
+    line = "pp=4 dp=2 micro_batches=6 reduce_in_backward="
+    plain, waits = (
+        simulate_program(program(f"{_MODEL},tied=0", f"{line}{value}", 8), cluster)
+        for value in (0, 1)
+    )
+    start_ns, end_ns = waits.replayed.start_ns, waits.replayed.end_ns
+    sent_after = {each.sent_after: each.flow for each in waits.job.messages}
+    behind = 0
+    for record in waits.job.ranks:
+        last = record.done[-1].last
+        reduces = [flow for flow, use in record.waits[last] if use is Spent.ALL_REDUCE]
+        assert reduces
+        assert not record.synchronised
+        if last in sent_after:
+            assert max(end_ns[reduces]) <= start_ns[sent_after[last]]
+            behind += 1
+    assert behind == 3
+    assert waits.iteration_ns > plain.iteration_ns
+
+
+def test_delayed_gradients_are_not_reduced_in_the_backward_pass() -> None:
+    with pytest.raises(UserError, match="zb1p with reduce_in_backward"):
+        program(_MODEL, "pp=2 dp=2 schedule=zb1p micro_batches=2 reduce_in_backward=1", 4)
 
 
 def test_reduce_scatter_may_be_an_all_reduce() -> None:

@@ -74,6 +74,21 @@ def test_collectives_per_unit_and_iteration(line: str, gpus: int, each: dict[str
         assert kinds[Spent.REDUCE_SCATTER] == units * each["reduce-scatter"]
 
 
+def test_pipeline_ranks_gather_when_their_input_has_come() -> None:
+    """FSDP2 gathers in the hooks of a stage's forward pass."""
+    compiled = program(_MODEL, "zero=3 pp=2 micro_batches=4", 8)
+    result = simulate_program(compiled, find_cluster("a100-4xhdr"))
+    start_ns, end_ns = result.replayed.start_ns, result.replayed.end_ns
+    first, second = result.job.ranks
+    gathers = [
+        flow for waits in second.waits.values() for flow, use in waits if use is Spent.ALL_GATHER
+    ]
+    (message,) = [flow for flow, _ in second.waits[second.done[0].first]]
+    assert len(gathers) == len(compiled.stages[1].blocks)
+    assert min(start_ns[gathers]) == end_ns[message]
+    assert end_ns[message] > end_ns[first.done[0].last]
+
+
 def test_unsharded_parameters_and_gradients_are_held_with_pipeline_ranks() -> None:
     """Of 8 equal layers and what is around: bf16 parameters and fp32 gradients of all here."""
     result = simulate_program(

@@ -25,7 +25,7 @@ from byteprophet.graph import Graph
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.schedules import Act, Action, receives_of
 from byteprophet.simulate.compile.steps import CollectiveKind
-from byteprophet.simulate.costs.blocks import BlockCosts, Spent, slower
+from byteprophet.simulate.costs.blocks import BlockCosts, Pass, PassTime, Spent, slower
 from byteprophet.simulate.execute.bucket_collectives import (
     BucketCollective,
     BucketCollectives,
@@ -38,6 +38,8 @@ from byteprophet.simulate.execute.ranks import Done, Rank, RankRecord, Ranks
 from byteprophet.simulate.execute.requests import Message
 from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.execute.tables import Tables
+
+_NOTHING: Pass = (PassTime(0, {}),)
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,10 @@ class _Build:
         """One action, with the collectives of its buckets."""
         stage, act, number = action
         zero = self._strategy.zero
-        first = -1
+        # FSDP2's hooks run when a stage has received its input, and it sends nothing before the
+        # backward pass is over.
+        lazy = zero == 3 and self._mesh.pp > 1
+        first = self._nothing(rank) if lazy else -1
         sent: list[tuple[int, int]] = []
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
             gathered = gathers and self._tables.is_gathered(stage, bucket, act)
@@ -190,22 +195,27 @@ class _Build:
             made = self._tables.copied(stage, bucket, self._tables.reduction) if reduces else ()
             parts = [one for one in (given, *passes, made) if one]
             begin = self._passes.add(rank, parts)[0][0]
-            first = begin if first < 0 else first
             if gathered:
                 earlier = self._gathered_after(rank, act, starts=not sent) if zero == 3 else -1
+                earlier = max(earlier, first) if lazy else earlier
                 when = (int(act), number)
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
                 self._collectives.join(collective, Part(rank, earlier, begin))
+            first = begin if first < 0 else first
             rank.ends.append(rank.last)
             sent.append((bucket, rank.last))
-        for bucket, last in sent if reduces else ():
-            # FSDP with pipeline ranks sends nothing before the backward pass is over.
-            after = rank.last if zero == 3 and self._mesh.pp > 1 else last
+        last = rank.last
+        end = self._nothing(rank) if reduces and self._strategy.reduce_in_backward else -1
+        for bucket, made_at in sent if reduces else ():
             collective = BucketCollective(
                 stage, bucket, self._tables.reduction, "reduce", (number,)
             )
-            self._collectives.join(collective, Part(rank, after, -1))
+            self._collectives.join(collective, Part(rank, last if lazy else made_at, end))
         self._done(rank, at, action, first, rank.last)
+
+    def _nothing(self, rank: Rank) -> int:
+        """An operation without work, which others wait for, or which waits for others."""
+        return self._passes.add(rank, [_NOTHING])[0][0]
 
     def _gathered_after(self, rank: Rank, act: Act, *, starts: bool) -> int:
         """The operation after which FSDP2 gathers a unit; -1: none.

@@ -120,6 +120,8 @@ class Strategy:
         posted_receives: whether a stage asks for a message where the runtime of
             ``torch.distributed.pipelining`` does, which may be long before it needs it, but never
             in the middle of an action. Only for its schedules ``interleaved`` and ``zb1p``.
+        reduce_in_backward: whether a stage's last backward pass ends when its gradients are
+            reduced, as with DistributedDataParallel. Then the stage before gets its own.
         copies: whether copies around collectives count that PyTorch makes: FSDP2 copies what it
             gathers out of a flat buffer, and gradients into one; a functional collective along
             another dimension than the first copies the whole tensor; gradients of several
@@ -149,6 +151,7 @@ class Strategy:
     bucket_mb: int = 25
     overlap_p2p: bool = True
     posted_receives: bool = False
+    reduce_in_backward: bool = False
     copies: bool = False
     launch_blocking: bool = False
     eager: bool = False
@@ -226,6 +229,11 @@ class Strategy:
                 f"strategy: schedule {self.schedule} with posted_receives: only interleaved and "
                 "zb1p have them"
             )
+        if self.reduce_in_backward and self.schedule == "zb1p":
+            raise UserError(
+                "strategy: schedule zb1p with reduce_in_backward: DistributedDataParallel does not "
+                "reduce gradients that are delayed"
+            )
         if self.reshard not in RESHARD:
             raise UserError(
                 f"strategy: reshard is {self.reshard!r}: use one of {', '.join(RESHARD)}"
@@ -253,6 +261,9 @@ class Strategy:
             ("ring=1", self.ring, self.mesh.cp > 1, "cp > 1"),
             ("scatter_gather=1", self.scatter_gather, pipelined, "pp > 1"),
             ("overlap_p2p=0", not self.overlap_p2p, pipelined, "pp > 1"),
+            ("reduce_in_backward=1", self.reduce_in_backward, pipelined, "pp > 1"),
+            ("reduce_in_backward=1", self.reduce_in_backward, not self.zero, "zero=0"),
+            ("reduce_in_backward=1", self.reduce_in_backward, self.overlap, "overlap=1"),
         ):
             if given and not has_effect:
                 raise UserError(f"strategy: {setting} has no effect without {needed}")
