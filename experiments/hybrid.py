@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from hybrid_cases import REPORTED, TUNED, Case
 from hybrid_compute import PARTS, paced_ns, simulated_ns
-from hybrid_links import Measured, times_of
+from hybrid_links import Measured, queue_ns_of, times_of
 from hybrid_local import local_calls, works_for
 from hybrid_operators import Table as OperatorTable
 from hybrid_operators import (
@@ -162,10 +162,13 @@ class _Jobs:
     def links(self, chosen: Sequence[Case]) -> list[list[Measured]]:
         """The collectives that ran alone, with a row per rank in each.
 
-        They are of jobs of as many ranks as the chosen ones have, and of two.
+        They are of jobs of as many ranks as the chosen ones have. Pairs are among them.
         """
         found: list[list[Measured]] = []
-        for ranks in sorted({2} | {case.ranks for case in chosen if case.ranks > 1}):
+        sizes = {case.ranks for case in chosen if case.ranks > 1}
+        if all(ranks % 2 for ranks in sizes):
+            sizes.add(2)
+        for ranks in sorted(sizes):
             path = self._out / f"links-{format_rate(self.rate_bps)}-{ranks}.json"
             if not path.exists():
                 self._say(f"links, {ranks} ranks")
@@ -194,7 +197,9 @@ class _Jobs:
 
     def cluster(self, chosen: Sequence[Case]) -> Cluster:
         """The cluster, from operators and collectives that ran alone."""
-        return cluster_of(self.costs(chosen), times_of(self.links(chosen)), self.rate_bps)
+        links = self.links(chosen)
+        times, queue_ns = times_of(links), queue_ns_of(links)
+        return cluster_of(self.costs(chosen), times, self.rate_bps, queue_ns)
 
     def paced_operators(self, chosen: Sequence[Case]) -> OperatorTable:
         """The times of all operators that ranks call, as slow as in the jobs."""
@@ -372,7 +377,8 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
         )
     lines = [
         f"gloo alone: {alone.node.base_ns / 1e6:.2f} ms per collective, "
-        f"{alone.network.step_ns / 1e6:.2f} ms per step, {alone.network.efficiency:.3f} of the rate"
+        f"{alone.network.step_ns / 1e6:.2f} ms per step, {alone.network.efficiency:.3f} of the "
+        f"rate, {alone.network.queue_ns / 1e6:.1f} ms in the queue of a busy link"
     ]
     if fitted is not None:
         lines += [

@@ -10,7 +10,11 @@ the last rank's device finished to when the last rank's device could go on.
 
 Two things are made of it. Three constants are fitted, as ``byteprophet simulate --calibrate`` fits
 them: the latency of a collective, that of a step, and the part of the link's rate that is reached.
-And each kind, size and number of ranks has the time that was measured for it.
+And each kind, size and number of ranks has the time that was measured for it. In a job of four
+ranks, pairs are measured, too, all at once, as jobs with two axes use them.
+
+Last, all-reduces of pairs run beside a long one of all ranks. They take the time that half of the
+link's rate gives them, and as long again in each pass as the link's queue holds bytes of the other.
 
 An all-gather between two ranks takes the time of its bytes, or half as much again. gloo sends each
 half of a rank's part, and then asks for the other rank's. A message travels when it was asked for.
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -51,6 +56,11 @@ _PAUSES_MS = (20, 100, 400)
 """How long the device computes before, in turn."""
 _ROUNDS = 3
 """Of all pauses; before them, each collective runs once."""
+_QUEUED_BYTES, _BESIDE_BYTES, _QUEUED_ROUNDS = (1 << 20, 1 << 21), 1 << 25, 3
+"""Of all-reduces beside another one, and of that one."""
+_BEGUN_S = 0.1
+"""When the other one is under way."""
+_BESIDE, _ALL_REDUCE_PASSES = "all-reduce beside another", 2
 _QUANTILE = 0.25
 """Of the times of a collective that has one: what else runs only makes it slower."""
 _BURST, _LARGEST_SEGMENT = "64kb", "32768"
@@ -64,7 +74,7 @@ class Measured(NamedTuple):
     Attributes:
         kind: its kind, as the simulator calls it.
         way: how it was issued.
-        ranks: how many took part.
+        ranks: how many took part; other groups of as many did the same.
         size_bytes: its whole tensor.
         begin_ns: of each repetition, when the device had finished what came before.
         end_ns: when the device could go on.
@@ -121,15 +131,42 @@ def shorten_burst(interface: str, rate_bps: int) -> None:
 
 
 def measure_links() -> list[Measured]:
-    """Measure the collectives of the default process group, on each of its ranks."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    """Measure the collectives of all ranks, and of pairs of neighbours; every rank calls this."""
+    ranks = dist.get_world_size()
+    meshes = [init_device_mesh("cpu", (ranks,))]
+    if ranks > 2 and ranks % 2 == 0:
+        meshes.append(init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("", "pair"))["pair"])
     device = Device()
     found = []
-    for size_bytes in _SIZES:
-        for kind, way, run in _collectives(size_bytes // 4, mesh):
-            times = [_once(device, pause, run) for pause in (0, *_PAUSES_MS * _ROUNDS)][1:]
-            begins, ends = (list(each) for each in zip(*times, strict=True))
-            found.append(Measured(kind.value, way, dist.get_world_size(), size_bytes, begins, ends))
+    for mesh in meshes:
+        for size_bytes in _SIZES:
+            for kind, way, run in _collectives(size_bytes // 4, mesh):
+                times = [_once(device, pause, run) for pause in (0, *_PAUSES_MS * _ROUNDS)][1:]
+                begins, ends = (list(each) for each in zip(*times, strict=True))
+                found.append(Measured(kind.value, way, mesh.size(), size_bytes, begins, ends))
+    return found + _beside(meshes[-1], device)
+
+
+def _beside(mesh: DeviceMesh, device: Device) -> list[Measured]:
+    """All-reduces while another one of all ranks is under way."""
+    everyone = dist.new_group()
+    other = torch.zeros(_BESIDE_BYTES // 4)
+    found = []
+    for size_bytes in _QUEUED_BYTES:
+        own = torch.zeros(size_bytes // 4)
+        times = []
+        for _ in range(_QUEUED_ROUNDS):
+            dist.barrier()
+            work = dist.all_reduce(other, group=everyone, async_op=True)
+            time.sleep(_BEGUN_S)
+            begin_ns = device.restart()
+            dist.all_reduce(own, group=mesh.get_group())
+            times.append((begin_ns, time.monotonic_ns()))
+            assert work is not None
+            assert not work.is_completed()
+            work.wait()
+        begins, ends = (list(each) for each in zip(*times, strict=True))
+        found.append(Measured(_BESIDE, "torch.distributed", mesh.size(), size_bytes, begins, ends))
     return found
 
 
@@ -149,7 +186,7 @@ def _collectives(
     elements: int, mesh: DeviceMesh
 ) -> Iterable[tuple[CollectiveKind, str, Callable[[], Any]]]:
     """All collectives of one size: kind, way, and what issues and waits for it."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    group, ranks = mesh.get_group(), mesh.size()
     part = torch.zeros(elements // ranks)
     whole = torch.zeros(part.numel() * ranks)
     gathered, kept = torch.zeros_like(whole), torch.zeros_like(part)
@@ -159,21 +196,21 @@ def _collectives(
             whole,
             Partial(),
             Replicate(),
-            lambda: dist.all_reduce(whole, async_op=True),
+            lambda: dist.all_reduce(whole, group=group, async_op=True),
         ),
         (
             CollectiveKind.ALL_GATHER,
             part,
             Shard(0),
             Replicate(),
-            lambda: dist.all_gather_single(gathered, part, async_op=True),
+            lambda: dist.all_gather_single(gathered, part, group=group, async_op=True),
         ),
         (
             CollectiveKind.REDUCE_SCATTER,
             whole,
             Partial(),
             Shard(0),
-            lambda: dist.reduce_scatter_single(kept, whole, async_op=True),
+            lambda: dist.reduce_scatter_single(kept, whole, group=group, async_op=True),
         ),
     )
     for kind, given, source, target, begin in ways:
@@ -188,13 +225,15 @@ def _collectives(
         yield kind, "torch.distributed", lambda begin=begin: begin().wait()  # type: ignore[misc]
 
     def message() -> None:
-        if rank < 2:
-            works = [dist.isend(whole, 1)] if rank == 0 else [dist.irecv(gathered, 0)]
-            for work in works:
-                assert work is not None
-                work.wait()
+        if mesh.get_local_rank() == 0:
+            work = dist.isend(whole, group=group, group_dst=1)
+        else:
+            work = dist.irecv(gathered, group=group, group_src=0)
+        assert work is not None
+        work.wait()
 
-    yield CollectiveKind.SEND, "torch.distributed", message
+    if ranks == 2:
+        yield CollectiveKind.SEND, "torch.distributed", message
 
 
 def times_of(measured: Sequence[Sequence[Measured]]) -> list[Alone]:
@@ -205,18 +244,35 @@ def times_of(measured: Sequence[Sequence[Measured]]) -> list[Alone]:
     found: dict[OneCollective, list[tuple[float, float]]] = defaultdict(list)
     for same in measured:
         kind, _, ranks, size_bytes = same[0][:4]
-        ranks = 2 if kind == CollectiveKind.SEND.value else ranks
-        begin_ns = np.array([one.begin_ns for one in same]).max(axis=0)
-        end_ns = np.array([one.end_ns for one in same]).max(axis=0)
-        took_ns = end_ns - begin_ns
+        if kind == _BESIDE:
+            continue
         one = OneCollective(CollectiveKind(kind), ranks, size_bytes)
-        found[one].append((float(np.quantile(took_ns, _QUANTILE)), float(np.mean(took_ns))))
+        for took_ns in _took_ns(same):
+            found[one].append((float(np.quantile(took_ns, _QUANTILE)), float(np.mean(took_ns))))
     alone = []
     for one, times_ns in found.items():
         quantile_ns, mean_ns = (float(each) for each in np.mean(times_ns, axis=0))
         two = one.kind is CollectiveKind.ALL_GATHER and one.ranks == 2
         alone.append(Alone(one, mean_ns, quantile_ns) if two else Alone(one, quantile_ns))
     return alone
+
+
+def _took_ns(same: Sequence[Measured]) -> Iterable[Any]:
+    """How long a collective took in each of its groups, shape (repetitions,)."""
+    for first in range(0, len(same), same[0].ranks):
+        group = same[first : first + same[0].ranks]
+        begin_ns = np.array([one.begin_ns for one in group]).max(axis=0)
+        yield np.array([one.end_ns for one in group]).max(axis=0) - begin_ns
+
+
+def queue_ns_of(measured: Sequence[Sequence[Measured]]) -> int:
+    """How long what is sent waits in the queue of a busy link; ``measured``: as ``times_of``."""
+    alone = {one.program: one.measured_ns for one in times_of(measured)}
+    found = []
+    for same in (one for one in measured if one[0].kind == _BESIDE):
+        one = OneCollective(CollectiveKind.ALL_REDUCE, same[0].ranks, same[0].size_bytes)
+        found += [np.median(took_ns) - 2 * alone[one] for took_ns in _took_ns(same)]
+    return max(0, round(float(np.mean(found)) / _ALL_REDUCE_PASSES)) if found else 0
 
 
 def fitted(times: Iterable[Alone]) -> list[Alone]:

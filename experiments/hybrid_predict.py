@@ -87,8 +87,10 @@ def slowed(table: CostTable, times: int) -> CostTable:
     return replace(table, launch_ns=table.launch_ns * times, **slower)
 
 
-def cluster_of(table: CostTable, times: Sequence[Alone], rate_bps: int) -> Cluster:
-    """The cluster of the jobs, from what was measured alone: operators, and collectives."""
+def cluster_of(
+    table: CostTable, times: Sequence[Alone], rate_bps: int, queue_ns: int = 0
+) -> Cluster:
+    """The cluster of the jobs, from what was measured alone: operators, collectives, and queues."""
     cluster = _described(table, rate_bps)
     if not times:
         return cluster
@@ -101,7 +103,8 @@ def cluster_of(table: CostTable, times: Sequence[Alone], rate_bps: int) -> Clust
         (one.program.kind.value, one.program.ranks, round(one.program.size_bytes), one.measured_ns)
         for one in _in_simulated_bytes(times)
     ]
-    return with_collectives(cluster, rows)
+    queued = replace(cluster, network=replace(cluster.network, queue_ns=queue_ns))
+    return with_collectives(queued, rows)
 
 
 def modelled_ns(times: Sequence[Alone], cluster: Cluster) -> list[float]:

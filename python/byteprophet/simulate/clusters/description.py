@@ -102,6 +102,7 @@ class Network:
             threads for each process group.
         requests_in_line: 1: a stage asks for a message behind what it sends to the same stage, as
             gloo does.
+        queue_ns: how long what is sent waits behind what a busy link's queue holds; 0: not at all.
         nodes_per_leaf: nodes below a leaf switch (with ``rails``: below a set of them); 0: all.
         uplink_share: the rate of a leaf's links to the spine over that of its links to adapters;
             2:1 oversubscription is 0.5.
@@ -116,6 +117,7 @@ class Network:
     all_reduce_only: int = 0
     collectives_at_once: int = 1
     requests_in_line: int = 0
+    queue_ns: int = 0
     nodes_per_leaf: int = 0
     uplink_share: float = 1.0
     rails: bool = False

@@ -70,6 +70,7 @@ class Transfer:
         uplink: the bytes that also cross the rank's share of its leaf's uplinks, over those.
         other: the bytes that also cross the network, or the links in the node, if it is the other
             that limits; over those.
+        passes: how often the tensor goes over all ranks.
     """
 
     between_nodes: bool
@@ -77,6 +78,7 @@ class Transfer:
     latency_ns: float
     uplink: float = 0.0
     other: float = 0.0
+    passes: int = 1
 
     @property
     def links(self) -> frozenset[bool]:
@@ -181,10 +183,10 @@ class CollectiveCosts:
             latency_ns = min(ring_ns, tree_ns)
         if crosses:
             other = inside / outside if group.local > 1 else 0.0
-            found = Transfer(True, outside, latency_ns, uplink, other)
+            found = Transfer(True, outside, latency_ns, uplink, other, passes)
             return found if group.local > 1 else self._as_measured(wanted, ranks, size_bytes, found)
         other = outside / inside if inside else 0.0
-        return Transfer(False, inside, latency_ns, uplink * other, other)
+        return Transfer(False, inside, latency_ns, uplink * other, other, passes)
 
     def send(self, size_bytes: float, source: int, target: int) -> Transfer:
         """A message from one rank to another."""

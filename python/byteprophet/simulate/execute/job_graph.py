@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from byteprophet.simulate.execute.requests import Message
 from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.execute.tables import Tables
 
+NO_DELAYS: Mapping[int, int] = MappingProxyType({})
 _NOTHING: Pass = (PassTime(0, {}),)
 
 
@@ -46,13 +48,15 @@ _NOTHING: Pass = (PassTime(0, {}),)
 class JobGraph:
     """A graph, and for each pipeline rank what its first rank does.
 
-    ``messages``: those between stages, if requests wait in line. ``unit_bytes``: by connection, the
-    bytes of what is one in the sizes of the graph's operations.
+    ``messages``: those between stages, if requests wait in line. ``queued``: what may wait in
+    queues of the network, and how often. ``unit_bytes``: by connection, the bytes of what is one
+    in the sizes of the graph's operations.
     """
 
     graph: Graph
     ranks: tuple[RankRecord, ...]
     messages: tuple[Message, ...]
+    queued: Mapping[int, int]
     unit_bytes: Mapping[int, float]
 
 
@@ -63,6 +67,7 @@ def build(
     folded: bool = True,
     replicas: Replicas = ONE_REPLICA,
     waits: Sequence[tuple[int, int]] = (),
+    delays_ns: Mapping[int, int] = NO_DELAYS,
 ) -> JobGraph:
     """The graph of a program's iteration.
 
@@ -72,13 +77,14 @@ def build(
         folded: whether one rank stands for all that are like it.
         replicas: those that differ; unfolded, all ranks are alike.
         waits: pairs of operations of which the second begins after the first, beside all others.
+        delays_ns: how much longer some operations take.
     """
     members = replicas.members if folded else range(program.strategy.mesh.ranks_per_stage)
     # An operation that is slowed ends at a whole nanosecond, so several would be longer than one.
     whole = folded or costs.cluster.gpu.overlap_slowdown > 0
     tables = Tables(program, costs, folded=whole)
     tables.separate_shared(len(members))
-    return _Build(program, tables, list(members), replicas).run(waits)
+    return _Build(program, tables, list(members), replicas).run(waits, delays_ns)
 
 
 class _Build:
@@ -104,7 +110,7 @@ class _Build:
         self._first = np.full((len(members), *counts), -1)
         self._last = np.full((len(members), *counts), -1)
 
-    def run(self, waits: Sequence[tuple[int, int]]) -> JobGraph:
+    def run(self, waits: Sequence[tuple[int, int]], delays_ns: Mapping[int, int]) -> JobGraph:
         for pp_rank, actions in enumerate(self._program.actions):
             for at, rank in enumerate(self._ranks.of[pp_rank]):
                 self._act_all(rank, at, actions)
@@ -117,9 +123,12 @@ class _Build:
         self._optimize()
         for before, after in waits:
             self._operations.depend(before, after)
+        for operation, delay_ns in delays_ns.items():
+            self._operations.duration_ns[operation] += delay_ns
         records = tuple(ranks[0].record for ranks in self._ranks.of)
         graph = self._operations.graph()
-        return JobGraph(graph, records, tuple(self._messages), self._ranks.unit_bytes())
+        messages, queued = tuple(self._messages), self._operations.queued
+        return JobGraph(graph, records, messages, queued, self._ranks.unit_bytes())
 
     def _act_all(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
         """The schedule of a rank. Actions without collectives of buckets are added together."""
@@ -237,7 +246,7 @@ class _Build:
 
     def _send_activations(self) -> None:
         """Activations go to the next stage, and their gradients back."""
-        count = self._strategy.micro_batches
+        count, network = self._strategy.micro_batches, self._tables.costs.cluster.network
         for later, edge in enumerate(self._program.stages[1:], 1):
             gathering_ns = self._tables.gathering_ns(edge.gathered_bytes)
             for act, source, target, size_bytes in (
@@ -253,6 +262,8 @@ class _Build:
                     transfer = replace(transfer, latency_ns=transfer.latency_ns + gathering_ns)
                     first = self._operations.flows(device, transfer, count)
                     flows = range(first, first + count)
+                    if transfer.between_nodes and network.queue_ns:
+                        self._operations.queued.update(dict.fromkeys(flows, 1))
                     waiting = self._first[at, target, act].tolist()
                     self._operations.depend_each(self._last[at, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)

@@ -19,7 +19,10 @@ _LARGEST = 1 << 62
 
 @dataclass
 class Operations:
-    """A graph as it is built: one entry per operation in each list."""
+    """A graph as it is built: one entry per operation in each list.
+
+    ``queued``: the transfers that wait in queues, and how often (``queues``).
+    """
 
     costs: CollectiveCosts
     builder: GraphBuilder = field(default_factory=GraphBuilder)
@@ -31,6 +34,7 @@ class Operations:
     freed_bytes: list[int] = field(default_factory=list)
     before: list[int] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
+    queued: dict[int, int] = field(default_factory=dict)
 
     def add(self, duration_ns: int, device: int = NONE, units: int = 0) -> int:
         """Add an operation."""

@@ -53,10 +53,20 @@ class Passes:
         ends = []
         for columns in several:
             _note(rank, columns, here)
+            self._queue(columns, here)
             self._chain(rank, columns, here)
             ends.append((here, here + len(columns) - 1))
             here += len(columns)
         return ends
+
+    def _queue(self, columns: _Columns, first: int) -> None:
+        """Note the collectives that may wait in queues of the network."""
+        operations = self._ranks.operations
+        if not operations.costs.cluster.network.queue_ns:
+            return
+        for number, waited in enumerate(columns.waited, first):
+            if waited is not None and True in waited.transfer.links:
+                operations.queued[number] = waited.transfer.passes
 
     def _of(self, rank: Rank, passed: Pass) -> _Columns:
         key = (rank.gpu, id(passed))

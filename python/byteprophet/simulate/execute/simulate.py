@@ -9,6 +9,7 @@ from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.job_graph import build
+from byteprophet.simulate.execute.queues import queued_ns
 from byteprophet.simulate.execute.requests import waits_in_line
 from byteprophet.simulate.execute.result import Simulated, memory_of
 from byteprophet.simulate.execute.tables import LARGEST_GRAPH
@@ -87,8 +88,9 @@ def simulate_program(
     job = build(program, costs, replicas=replicas)
     replayed = replay(job.graph)
     waits = waits_in_line(job.messages, replayed.end_ns)
-    if waits:
-        job = build(program, costs, replicas=replicas, waits=waits)
+    delays_ns = queued_ns(job, replayed, cluster.network.queue_ns)
+    if waits or delays_ns:
+        job = build(program, costs, replicas=replicas, waits=waits, delays_ns=delays_ns)
         replayed = replay(job.graph)
     return Simulated(
         program=program,
