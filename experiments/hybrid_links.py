@@ -130,12 +130,18 @@ def shorten_burst(interface: str, rate_bps: int) -> None:
             raise JobFailed(f"{command}: {done.stderr.strip()}")
 
 
-def measure_links() -> list[Measured]:
-    """Measure the collectives of all ranks, and of pairs of neighbours; every rank calls this."""
+def measure_links(hurry: Callable[[], None]) -> list[Measured]:
+    """Measure the collectives of all ranks, and of pairs of neighbours; every rank calls this.
+
+    ``hurry``: gives gloo's threads their priority. Groups begin theirs when they are made.
+    """
     ranks = dist.get_world_size()
     meshes = [init_device_mesh("cpu", (ranks,))]
     if ranks > 2 and ranks % 2 == 0:
         meshes.append(init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("", "pair"))["pair"])
+    everyone = dist.new_group()
+    dist.barrier()
+    hurry()
     device = Device()
     found = []
     for mesh in meshes:
@@ -144,12 +150,11 @@ def measure_links() -> list[Measured]:
                 times = [_once(device, pause, run) for pause in (0, *_PAUSES_MS * _ROUNDS)][1:]
                 begins, ends = (list(each) for each in zip(*times, strict=True))
                 found.append(Measured(kind.value, way, mesh.size(), size_bytes, begins, ends))
-    return found + _beside(meshes[-1], device)
+    return found + _beside(meshes[-1], everyone, device)
 
 
-def _beside(mesh: DeviceMesh, device: Device) -> list[Measured]:
+def _beside(mesh: DeviceMesh, everyone: Any, device: Device) -> list[Measured]:
     """All-reduces while another one of all ranks is under way."""
-    everyone = dist.new_group()
     other = torch.zeros(_BESIDE_BYTES // 4)
     found = []
     for size_bytes in _QUEUED_BYTES:

@@ -218,9 +218,7 @@ def main(arguments: list[str]) -> int:
         if (config.operators or config.links) and not run_in_real_time():
             print("hybrid: no real-time priority: times will be disturbed", flush=True)
         if config.links:
-            dist.barrier()  # makes gloo's threads
-            _hurry_gloo()
-            found["links"] = [list(one) for one in measure_links()]
+            found["links"] = [list(one) for one in measure_links(_hurry_gloo)]
         rank = _Rank(config)
         for model, line in config.cases:
             case = Case(model, line)
