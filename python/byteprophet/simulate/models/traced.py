@@ -24,6 +24,7 @@ from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.own_code import Make, refusing_failures
 from byteprophet.simulate.models.traced_axes import operator_name
 from byteprophet.simulate.models.traced_first_run import in_16_bits, run_once
+from byteprophet.simulate.models.traced_in_place import check_in_place
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
 from byteprophet.simulate.models.traced_parts import inline_parts
@@ -115,6 +116,7 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
         inline_parts(program.graph_module)
     signature = program.graph_signature
     _check_recurrence(name, program.graph)
+    check_in_place(name, program.graph)
     _check_kept(name, module, program)
     parameters = signature.inputs_to_parameters
     every = dict(module.named_parameters(remove_duplicate=False))

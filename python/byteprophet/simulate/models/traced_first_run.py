@@ -82,7 +82,7 @@ def run_once(name: str, module: Any, inputs: Sequence[Any]) -> int:
     try:
         for each in _CALLED:
             setattr(checkpoint, each, Refusing)
-        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
             try:
                 module(*inputs)
             except Exception as error:

@@ -15,12 +15,14 @@ from byteprophet.simulate.models.traced_flops import NO_FLOPS, Flops
 from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
 from byteprophet.simulate.models.traced_parameters import LAYERS, is_cut, is_split_alike
 from byteprophet.simulate.models.traced_parts import NO_GRADIENT
+from byteprophet.simulate.models.traced_pieces import TAKES_APART, is_read_whole
 from byteprophet.simulate.models.traced_runs import Run, Runs, tensors_among
 from byteprophet.simulate.models.traced_spans import Spans, columns_of, first_axis
 
 _CAUSAL = 5
 """The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
 _ATTENTION = "scaled_dot_product_attention"
+_REPEATING = frozenset(["expand", "expand_as", "broadcast_to"])
 
 
 @dataclass
@@ -30,7 +32,8 @@ class Tensor:
     ``kind``: parameter, buffer, input, or made by a call (empty). ``of_inputs``: whether it depends
     on the model's inputs. ``spans``: see ``traced_spans``. ``whole``: of a parameter, whether each
     tensor-parallel rank has all of it, because operators that read it cannot split it alike.
-    ``cut``: the name of a parameter whose pieces are parameters of their own.
+    ``cut``: the name of a parameter whose pieces are parameters of their own. ``repeats``: the
+    tensor of which it is a view that repeats axes of size 1 (``expand``).
     """
 
     name: str
@@ -44,6 +47,7 @@ class Tensor:
     of_inputs: bool = False
     whole: bool = False
     cut: str = ""
+    repeats: Tensor | None = None
 
     @staticmethod
     def of(name: str, value: Any, kind: str = "") -> Tensor:
@@ -64,6 +68,11 @@ class Tensor:
         seen.differentiable, seen.of_inputs = self.differentiable, self.of_inputs
         seen.whole, seen.cut = self.whole, self.cut
         return seen
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """Its shape without repeats."""
+        return self.shape if self.repeats is None else self.repeats.shape
 
     @property
     def is_free(self) -> bool:
@@ -214,6 +223,8 @@ class Reader:
         call = Node(target, paths, given, made, bool(causal), flops=flops, is_view=is_view)
         self._note_saved(call, its)
         self._split(call, node)
+        if target in _REPEATING and is_view and len(given[0].shape) == len(made[0].shape):
+            made[0].repeats = given[0]
         return call
 
     def _run(self, node: Any) -> Run | None:
@@ -329,11 +340,29 @@ class Reader:
         if call.linear:
             return
         arguments = self._arguments(node)
+        if _takes_apart(call, arguments) and is_read_whole(node.args[0]):
+            return
         passed = [passed_on(call.target, arguments, one.shape) for one in call.outputs]
         if all(one.spans for one in passed):
             call.passed = passed[0]._replace(units=gcd(*(one.units for one in passed)))
             for tensor, its in zip(call.outputs, passed, strict=True):
                 tensor.spans = its.spans
+            self._read_unrepeated(call)
+
+    def _read_unrepeated(self, call: Node) -> None:
+        """Let a call read what each rank needs whole without its repeats, as keys of all heads.
+
+        Their gradients are then summed over ranks before they are many.
+        """
+        shared = call.passed.shared
+        own = {
+            id(one): one.repeats
+            for one in call.given
+            if one.repeats is not None and not any(one is each for each in shared)
+        }
+        call.given = [own.get(id(one), one) for one in call.given]
+        kept = self._keeps[call.outputs[0].name]
+        self._keeps[call.outputs[0].name] = [own.get(id(one), one) for one in kept]
 
     def _arguments(self, node: Any) -> Mapping[str, Any]:
         """The arguments of an FX node by name, with tensors in place of nodes."""
@@ -368,6 +397,15 @@ def _shows(viewed: Tensor, values: Sequence[Any]) -> bool:
     if viewed.cut:
         return all(one.numel() <= viewed.elements for one in values)
     return len(values) == 1 and values[0].numel() == viewed.elements
+
+
+def _takes_apart(call: Node, arguments: Mapping[str, Any]) -> bool:
+    """Whether a call takes its input apart along the axis of which ranks have parts."""
+    if call.target not in TAKES_APART:
+        return False
+    (source, *_) = call.given
+    dim = arguments.get("dim", 0)
+    return isinstance(dim, int) and first_axis(source) == dim % len(source.shape)
 
 
 def _as_layer(target: str, given: list[Tensor]) -> tuple[str, list[Tensor]]:

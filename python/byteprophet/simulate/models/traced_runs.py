@@ -112,25 +112,25 @@ def _run(
         FlopCounterMode(display=False) as counter,
     ):
         outputs = tensors_among(node.target(*arguments[0], **arguments[1]))
-    kept = {_memory(one): one for one in saved}
-    made = [at for at, one in enumerate(outputs) if kept.pop(_memory(one), None) is not None]
+    kept = {memory_of(one): one for one in saved}
+    made = [at for at, one in enumerate(outputs) if kept.pop(memory_of(one), None) is not None]
     read = [
         at
         for at, one in enumerate(given)
-        if isinstance(one, torch.Tensor) and kept.pop(_memory(one), None) is not None
+        if isinstance(one, torch.Tensor) and kept.pop(memory_of(one), None) is not None
     ]
     ends = [one for one in outputs if one.requires_grad]
     wanted = [one for one, its in zip(given, learns, strict=True) if its]
     others = [one for one, *its in zip(given, learns, activations, strict=True) if all(its)]
     backward = _backward_flops(ends, wanted)
     weight = backward - _backward_flops(ends, others) if backward else 0
-    first = next((_memory(one) for one in given if isinstance(one, torch.Tensor)), None)
+    first = next((memory_of(one) for one in given if isinstance(one, torch.Tensor)), None)
     return Run(
         [one.requires_grad for one in outputs],
         read,
         made,
-        list(kept.values()),
-        not in_place and bool(outputs) and all(_memory(one) == first for one in outputs),
+        [_whole(one) for one in kept.values()],
+        not in_place and bool(outputs) and all(memory_of(one) == first for one in outputs),
         Flops(int(counter.get_total_flops()), backward, weight),
     )
 
@@ -156,6 +156,16 @@ def tensors_among(value: Any) -> list[Any]:
     return [one for one in values if isinstance(one, torch.Tensor)]
 
 
-def _memory(tensor: Any) -> int:
+def _whole(tensor: Any) -> Any:
+    """A saved tensor, or if it is a part of the memory that is kept with it, all of this."""
+    import torch
+
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if elements == tensor.numel():
+        return tensor
+    return torch.empty(elements, dtype=tensor.dtype, device="meta")
+
+
+def memory_of(tensor: Any) -> int:
     """What is the same for tensors that share memory; on the meta device they have no addresses."""
     return int(tensor.untyped_storage()._cdata)
