@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,7 +211,9 @@ def test_what_cannot_be_traced_is_refused() -> None:
         def forward(self, _: Tensor) -> Tensor:
             raise KeyError("no such head")
 
-    with pytest.raises(UserError, match=r"model own: 0: cannot be traced: KeyError: 'no such"):
+    with pytest.raises(
+        UserError, match=r"model own: 0: cannot be traced in bfloat16: KeyError: 'no such"
+    ):
         traced("own", lambda batch: (nn.Sequential(Fails()), (torch.ones(batch),)))
 
     with pytest.raises(UserError, match="model own: lstm: recurrent layers cannot be"):
@@ -245,9 +248,9 @@ class _Keeping(nn.Module):
         super().__init__()
         self.layer = nn.Linear(_WIDTH, _WIDTH)
         if kept == "buffer":
-            self.register_buffer("table", torch.zeros(1 << 17, _WIDTH))
+            self.register_buffer("table", torch.zeros(1 << 18, _WIDTH))
         elif kept == "unused":
-            self.table = nn.Embedding(1 << 17, _WIDTH)
+            self.table = nn.Embedding(1 << 18, _WIDTH)
         elif kept == "nothing":
             self.layer.requires_grad_(False)
         else:
@@ -323,6 +326,48 @@ def test_models_that_depend_on_values_are_refused_with_the_module(pick: str, who
 
     with pytest.raises(UserError, match=f"^model own: 1: {who}.* needs values of tensors"):
         traced("own", make)
+
+
+def _filled(rows: Tensor) -> Tensor:
+    made = torch.zeros_like(rows)
+    made[..., : _WIDTH // 2] = rows[..., _WIDTH // 2 :]
+    return made * 2
+
+
+def _viewed(rows: Tensor) -> Tensor:
+    before = rows.view(-1, _WIDTH)
+    return rows.mul_(2) + before.view_as(rows)
+
+
+class _Changing(nn.Module):
+    """What it does in place is read by another view."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.change = nn.Linear(_WIDTH, _WIDTH), change
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.change(self.layer(rows))
+
+
+@pytest.mark.parametrize(("change", "who"), [(_filled, "copy"), (_viewed, "mul")])
+def test_changes_in_place_that_are_read_by_other_views_are_refused(
+    change: Callable[[Tensor], Tensor], who: str
+) -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        layers = nn.Sequential(nn.Linear(_WIDTH, _WIDTH), _Changing(change))
+        return layers, (torch.zeros(batch, _WIDTH),)
+
+    with pytest.raises(UserError, match=rf"^model own: 1\.{who} changes a part or a view of"):
+        traced("own", make)
+
+
+def test_changes_in_place_that_are_read_as_they_are_count() -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        return layers, (torch.zeros(batch, 3, 8, 8),)
+
+    assert traced("own", make)(2).blocks
 
 
 class _Entry(nn.Module):

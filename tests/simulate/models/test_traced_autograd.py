@@ -30,6 +30,17 @@ def _filled(tensor: Tensor) -> Tensor:
     return torch.zeros_like(tensor).index_copy_(-1, _indices(tensor), tensor)
 
 
+def _gates(tensor: Tensor) -> Tensor:
+    return torch.ones(4 * _WIDTH, _WIDTH, dtype=tensor.dtype, device=tensor.device)
+
+
+def _norm_in_32_bits(own: _All, rows: Tensor, _: Tensor) -> Tensor:
+    """As Hugging Face's Llama has it."""
+    wide = rows.float()
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+    return own.scale * wide.to(rows.dtype)
+
+
 _CALLS: Mapping[str, _Call] = {
     "times a number": lambda _, x, c: x * 2.0,
     "over a number": lambda _, x, c: x / 3,
@@ -95,6 +106,21 @@ _CALLS: Mapping[str, _Call] = {
     "repeated heads": lambda _, x, c: (
         x[:, None].expand(-1, 2, -1, -1).reshape(x.shape[0], -1, _WIDTH).sin()
     ),
+    "copied by reshape": lambda _, x, c: x.exp().transpose(1, 2).reshape(x.shape[0], -1).sin(),
+    "copied and as it was": lambda _, x, c: x.sin() + x.transpose(1, 2).contiguous().cos().sum(),
+    "cloned": lambda _, x, c: x.clone().sin() * x,
+    "converted to its own type": lambda _, x, c: x.to(x.dtype).sin() * x,
+    "dropout of nothing": lambda _, x, c: functional.dropout(x, 0.0).sin(),
+    "softmax in 32 bits": lambda _, x, c: x.softmax(-1, dtype=torch.float32).to(x.dtype),
+    "norm in 32 bits": _norm_in_32_bits,
+    "loss in 32 bits": lambda _, x, c: functional.cross_entropy(
+        x.float().flatten(0, 1), c.argmax(-1).flatten()
+    ),
+    "logsumexp in 32 bits": lambda _, x, c: x.float().logsumexp(-1),
+    "layer_norm in 32 bits": lambda _, x, c: functional.layer_norm(x.float(), (_WIDTH,)),
+    "gates in one tensor": lambda _, x, c: torch.lstm_cell(
+        c[:, 0], [x[:, 0], x[:, 1]], _gates(x), _gates(x)
+    )[0],
     "detached": lambda _, x, c: x * x.detach().sin(),
     "without gradient": lambda _, x, c: x + x.argmax(-1, keepdim=True),
 }
@@ -163,8 +189,9 @@ def test_each_operator_keeps_what_autograd_keeps() -> None:
                 if access.tensor in operator.saved:
                     ours[name][access.tensor] = operator.elements(access) * access.element_bytes
     found = {name: sum(ours[name].values()) for name in _CALLS}
-    # What autograd keeps with 32 bits, such as a norm's statistics, has 16 here.
-    assert found == {name: pytest.approx(size, rel=0.04, abs=64) for name, size in theirs.items()}
+    # A norm's statistics of rows with 16 bits have 32 bits on GPUs, and 16 on CPUs.
+    theirs["layer_norm"] += _BATCH * _TOKENS * 2 * 2
+    assert found == theirs
     assert max(found.values()) > 0
 
 

@@ -29,6 +29,10 @@ class _Given:
     spans: Spans
     is_free: bool = False
 
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        return self.shape
+
 
 @dataclass
 class _Case:

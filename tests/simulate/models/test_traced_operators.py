@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import compile_program
 from byteprophet.simulate.compile.steps import Collective
 from byteprophet.simulate.models.traced import Make, traced
@@ -101,7 +102,7 @@ class _Settings(nn.Module):
         with torch.no_grad():
             target = self.fixed(rows)
         with torch.autocast("cpu", enabled=False):
-            return self.second(rows.float()) - target
+            return self.second(rows.to(target.dtype)) - target
 
 
 def _layer(module: Callable[[], nn.Module]) -> Make:
@@ -227,6 +228,23 @@ def test_dropout_of_nothing_is_no_operator() -> None:
 
     assert operators(0.0) == ["linear", "relu"]
     assert operators(0.1) == ["linear", "dropout", "relu"]
+
+
+def test_products_of_different_types_are_refused_with_the_module() -> None:
+    class Widened(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(_WIDTH, _WIDTH)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            made: Tensor = self.layer(rows.float())
+            return made
+
+    module, inputs = _layer(lambda: nn.Sequential(Widened()))(2)
+    with pytest.raises(RuntimeError, match="dtype"):
+        module.bfloat16()(*inputs)
+    with pytest.raises(UserError, match=r"own: 0\.layer\.linear: multiplies .*bfloat16 and .*32"):
+        traced("own", _layer(lambda: nn.Sequential(Widened())))
 
 
 def test_what_has_no_gradient_needs_no_backward_pass() -> None:

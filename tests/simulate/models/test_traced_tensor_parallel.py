@@ -209,8 +209,8 @@ class _Turned(_Fused):
 
     @staticmethod
     def _turned(heads: Tensor, turn: Tensor) -> Tensor:
-        pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)))
-        return torch.view_as_real(pairs * turn).flatten(-2)
+        pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turn).flatten(-2).type_as(heads)
 
 
 class _Gated(_Fused):
@@ -287,7 +287,7 @@ def test_a_weight_that_not_all_can_split_is_whole() -> None:
 
         def forward(self, words: Tensor) -> Tensor:
             rows = self.up(self.words(words))
-            return rows @ self.words.weight.to(torch.float64).float().t()
+            return rows @ self.words.weight.to(torch.float64).to(rows.dtype).t()
 
     def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
         return Tied(), (torch.zeros(batch, _TOKENS, dtype=torch.long),)

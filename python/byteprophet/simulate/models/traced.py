@@ -6,7 +6,8 @@ batch of any operator can be split. Linear layers have the dimensions inner and 
 split along both. What tensor-parallel ranks usually split follows from the flow of data
 (``traced_flow.py``): an operator has a dimension of this, columns or heads, in place of columns.
 
-No parameter gets memory, and nothing is computed. FLOPs are those that PyTorch counts, for each
+No parameter gets memory, and nothing is computed. Parameters and inputs have 16 bits, and what a
+model converts to 32 bits has these. FLOPs are those that PyTorch counts, for each
 operator and once more for the whole model, so that none is forgotten.
 """
 
@@ -22,7 +23,8 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.own_code import Make, refusing_failures
 from byteprophet.simulate.models.traced_axes import operator_name
-from byteprophet.simulate.models.traced_first_run import run_once
+from byteprophet.simulate.models.traced_first_run import in_16_bits, run_once
+from byteprophet.simulate.models.traced_in_place import check_in_place
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
 from byteprophet.simulate.models.traced_parts import inline_parts
@@ -65,31 +67,19 @@ def traced(name: str, make: Make) -> Traced:
     """
     traces = [_exported(name, make, batch) for batch in _BATCHES]
     with refusing_failures(f"model {name}", "cannot be traced"):
-        few, more = map(_nodes, traces)
+        few, more = (_nodes(name, trace) for trace in traces)
     if [node.target for node in few] != [node.target for node in more]:
         raise UserError(f"model {name}: other operators run for other batch sizes")
     if not any(one.learns for one in few):
         raise UserError(f"model {name}: no parameter gets a gradient, so that nothing is trained")
     nodes = tuple(_with_batch(name, one, two) for one, two in zip(few, more, strict=True))
-    _check_flops(name, make, nodes)
+    _check_flops(name, traces[0].flops, nodes)
     return Traced(name, nodes)
 
 
-def _check_flops(name: str, make: Make, nodes: Sequence[Node]) -> None:
+def _check_flops(name: str, counted: int, nodes: Sequence[Node]) -> None:
     """Refuse the model if its operators' FLOPs are not those that PyTorch counts."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with (
-        refusing_failures(f"model {name}", "FLOPs cannot be counted"),
-        torch.device("meta"),
-        FlopCounterMode(display=False) as counter,
-    ):
-        module, inputs = make(_BATCHES[0])
-        module.requires_grad_(False)
-        module(*inputs)
     ours = sum(operator.flops for _, operator in _operators(nodes, _BATCHES[0]))
-    counted = counter.get_total_flops()
     if ours != counted:
         raise UserError(
             f"model {name}: PyTorch counts {counted:,} FLOPs for a batch of {_BATCHES[0]}, but its "
@@ -104,11 +94,13 @@ class _Exported(NamedTuple):
         graph: the FX graph.
         names: the names of parameters and buffers, by placeholder.
         trained: the placeholders of parameters, and whether each is trained.
+        flops: those that PyTorch counts for the whole pass.
     """
 
     graph: Any
     names: Mapping[str, str]
     trained: Mapping[str, bool]
+    flops: int
 
 
 def _exported(name: str, make: Make, batch: int) -> _Exported:
@@ -116,19 +108,20 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
 
     with refusing_failures(f"model {name}", "cannot be traced"):
         with torch.device("meta"):
-            module, inputs = make(batch)
-        run_once(name, module, inputs)
+            module, inputs = in_16_bits(*make(batch))
+        flops = run_once(name, module, inputs)
         with warnings.catch_warnings():  # of what the graph does not keep, as an LSTM's lists
             warnings.simplefilter("ignore")
-            program = torch.export.export(module, tuple(inputs))
+            program = torch.export.export(module, inputs)
         inline_parts(program.graph_module)
     signature = program.graph_signature
     _check_recurrence(name, program.graph)
+    check_in_place(name, program.graph)
     _check_kept(name, module, program)
     parameters = signature.inputs_to_parameters
     every = dict(module.named_parameters(remove_duplicate=False))
     trained = {node: every[path].requires_grad for node, path in parameters.items()}
-    return _Exported(program.graph, {**parameters, **signature.inputs_to_buffers}, trained)
+    return _Exported(program.graph, {**parameters, **signature.inputs_to_buffers}, trained, flops)
 
 
 def _check_recurrence(name: str, graph: Any) -> None:
@@ -161,18 +154,18 @@ def _check_kept(name: str, module: Any, program: Any) -> None:
         )
 
 
-def _nodes(exported: _Exported) -> list[Node]:
-    """The calls of a graph, with views resolved to what they view."""
+def _nodes(name: str, exported: _Exported) -> list[Node]:
+    """The calls of a graph of model ``name``, with views resolved to what they view."""
     import torch
 
     found: list[Node] = []
-    reader = Reader()
+    reader = Reader(name)
     for node in exported.graph.nodes:
         if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
             kind = "buffer" if node.name in exported.names else "input"
             kind = "parameter" if node.name in exported.trained else kind
-            name = exported.names.get(node.name, node.name)
-            reader.placeholder(node, name, kind, trained=exported.trained.get(node.name, False))
+            own = exported.names.get(node.name, node.name)
+            reader.placeholder(node, own, kind, trained=exported.trained.get(node.name, False))
         elif node.op == "call_function":
             call = reader.call(node)
             found += [] if call is None else [call]
@@ -205,7 +198,7 @@ def _operators(nodes: Sequence[Node], samples: int) -> list[Row]:
 def _with_batch(name: str, few: Node, more: Node) -> Node:
     """``few``, which knows how its tensors and its FLOPs grow with the batch."""
     few.sample_flops = more.flops.less(few.flops)
-    few.flops = few.flops.less(few.sample_flops, _BATCHES[0])
+    few.flops = few.flops.less(few.sample_flops.times(_BATCHES[0]))
     for one, two in zip(_tensors(few), _tensors(more), strict=True):
         grown = two.elements - one.elements
         if grown and one.elements != _BATCHES[0] * grown:

@@ -24,8 +24,23 @@ _OF_VALUES = {
 """
 
 
-def run_once(name: str, module: Any, inputs: Sequence[Any]) -> None:
+def in_16_bits(module: Any, inputs: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The module and its inputs as they are when it is trained: with 16 bits."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def converted(one: Any) -> Any:
+        floating = isinstance(one, torch.Tensor) and one.dtype.is_floating_point
+        return one.bfloat16() if floating else one
+
+    return module.bfloat16(), tuple(tree_map(converted, one) for one in inputs)
+
+
+def run_once(name: str, module: Any, inputs: Sequence[Any]) -> int:
     """Run a model on the meta device.
+
+    Returns:
+        The FLOPs that PyTorch counts.
 
     Raises:
         UserError: it fails, or recomputes a part of itself; the text has the path of the module.
@@ -36,6 +51,7 @@ def run_once(name: str, module: Any, inputs: Sequence[Any]) -> None:
         register_module_forward_pre_hook,
     )
     from torch.utils import checkpoint
+    from torch.utils.flop_counter import FlopCounterMode
 
     paths = {id(each): path for path, each in module.named_modules()}
     around: list[str] = []
@@ -66,7 +82,7 @@ def run_once(name: str, module: Any, inputs: Sequence[Any]) -> None:
     try:
         for each in _CALLED:
             setattr(checkpoint, each, Refusing)
-        with torch.device("meta"), torch.no_grad():
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
             try:
                 module(*inputs)
             except Exception as error:
@@ -75,10 +91,11 @@ def run_once(name: str, module: Any, inputs: Sequence[Any]) -> None:
                     raise UserError(
                         f"model {name}: {here()}: {asks} needs values of tensors; tracing has none"
                     ) from None
-                with refusing_failures(f"model {name}: {here()}", "cannot be traced"):
+                with refusing_failures(f"model {name}: {here()}", "cannot be traced in bfloat16"):
                     raise
     finally:
         for each, own in shipped.items():
             setattr(checkpoint, each, own)
         for hook in hooks:
             hook.remove()
+    return int(counter.get_total_flops())

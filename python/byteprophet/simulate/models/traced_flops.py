@@ -1,13 +1,8 @@
-"""The FLOPs of operators of an exported graph, as PyTorch counts them."""
+"""The FLOPs of an operator."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from byteprophet.simulate.models.traced_axes import ELEMENTWISE, VIEWS, operator_name
-
-_WITHOUT = VIEWS | ELEMENTWISE
-"""Not worth asking: they have none."""
+from typing import NamedTuple
 
 
 class Flops(NamedTuple):
@@ -23,23 +18,17 @@ class Flops(NamedTuple):
     backward: int = 0
     weight: int = 0
 
-    def less(self, other: Flops, times: int = 1) -> Flops:
-        """What is left without ``other``, so many times."""
-        return Flops(*(one - times * its for one, its in zip(self, other, strict=True)))
+    def plus(self, other: Flops) -> Flops:
+        """Both together."""
+        return Flops(*(one + its for one, its in zip(self, other, strict=True)))
+
+    def less(self, other: Flops) -> Flops:
+        """What is left without ``other``."""
+        return self.plus(other.times(-1))
+
+    def times(self, count: int) -> Flops:
+        """So many of these."""
+        return Flops(*(one * count for one in self))
 
 
 NO_FLOPS = Flops()
-
-
-def counted_flops(node: Any) -> int:
-    """The FLOPs of the forward pass of the operator that an FX node calls, for its shapes."""
-    import torch
-    from torch.fx.node import map_arg
-    from torch.utils.flop_counter import FlopCounterMode
-
-    if operator_name(node) in _WITHOUT or not hasattr(node.target, "_schema"):
-        return 0
-    given: Any = map_arg((node.args, node.kwargs), lambda one: one.meta["val"])
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        node.target(*given[0], **given[1])
-    return int(counter.get_total_flops())

@@ -23,7 +23,6 @@ from byteprophet.simulate.models.traced_spans import (
     cuts,
     resized,
     units_at,
-    units_of,
 )
 
 
@@ -57,8 +56,8 @@ def passed_on(target: str, given: Mapping[str, Any], shape: Sequence[int]) -> Pa
     if 0 in shape or not any(one.spans for one in tensors):
         return NOTHING
     if target in _SAME_ORDER:
-        (first, *_) = tensors
-        return Passed(first.spans, (first,), units_of(first))
+        (first, *_) = tensors  # a copy is divided as finely as any reader may divide it
+        return Passed(first.spans, (first,), prod(high // low for low, high in first.spans))
     found = found_axes(target, given, tensors, shape)
     return NOTHING if found is None else _shared(found, shape)
 
@@ -119,7 +118,7 @@ def _counting(tensor: Flowing, places: Places, takes_apart: bool) -> Iterator[in
 def _has(tensor: Flowing, places: Places, axis: int, shape: Sequence[int]) -> bool:
     """Whether a tensor has an axis of the output, and not the same for all elements."""
     place = places[axis]
-    return place is not None and (tensor.shape[place] != 1 or shape[axis] == 1)
+    return place is not None and (tensor.own_shape[place] != 1 or shape[axis] == 1)
 
 
 def _along(

@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
-from byteprophet.simulate.models.traced_autograd import Learned, flops_of, is_view, learned
+from byteprophet.errors import UserError
+from byteprophet.simulate.models.traced_autograd import Learned, flops_of, learned
 from byteprophet.simulate.models.traced_axes import VIEWS, operator_name
-from byteprophet.simulate.models.traced_flops import NO_FLOPS, Flops, counted_flops
+from byteprophet.simulate.models.traced_flops import NO_FLOPS, Flops
 from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
 from byteprophet.simulate.models.traced_parameters import LAYERS, is_cut, is_split_alike
 from byteprophet.simulate.models.traced_parts import NO_GRADIENT
+from byteprophet.simulate.models.traced_pieces import TAKES_APART, is_read_whole
+from byteprophet.simulate.models.traced_runs import Run, Runs, tensors_among
 from byteprophet.simulate.models.traced_spans import Spans, columns_of, first_axis
 
 _CAUSAL = 5
 """The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
+_ATTENTION = "scaled_dot_product_attention"
+_REPEATING = frozenset(["expand", "expand_as", "broadcast_to"])
 
 
 @dataclass
@@ -27,7 +32,8 @@ class Tensor:
     ``kind``: parameter, buffer, input, or made by a call (empty). ``of_inputs``: whether it depends
     on the model's inputs. ``spans``: see ``traced_spans``. ``whole``: of a parameter, whether each
     tensor-parallel rank has all of it, because operators that read it cannot split it alike.
-    ``cut``: the name of a parameter whose pieces are parameters of their own.
+    ``cut``: the name of a parameter whose pieces are parameters of their own. ``repeats``: the
+    tensor of which it is a view that repeats axes of size 1 (``expand``).
     """
 
     name: str
@@ -41,14 +47,14 @@ class Tensor:
     of_inputs: bool = False
     whole: bool = False
     cut: str = ""
+    repeats: Tensor | None = None
 
     @staticmethod
     def of(name: str, value: Any, kind: str = "") -> Tensor:
-        """The description of a fake tensor. Floating-point numbers are taken to have 16 bits."""
-        floating = value.dtype.is_floating_point
-        size = 2 if floating else value.dtype.itemsize
-        learns = (floating or value.dtype.is_complex) and kind in ("", "parameter")
-        found = Tensor(name, tuple(value.shape), size, kind, learns)
+        """The description of a fake tensor."""
+        numbers = value.dtype.is_floating_point or value.dtype.is_complex
+        learns = numbers and kind in ("", "parameter")
+        found = Tensor(name, tuple(value.shape), value.dtype.itemsize, kind, learns)
         found.of_inputs = kind == "input"
         return found
 
@@ -62,6 +68,11 @@ class Tensor:
         seen.differentiable, seen.of_inputs = self.differentiable, self.of_inputs
         seen.whole, seen.cut = self.whole, self.cut
         return seen
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """Its shape without repeats."""
+        return self.shape if self.repeats is None else self.repeats.shape
 
     @property
     def is_free(self) -> bool:
@@ -96,6 +107,7 @@ class Node:
         learns: whether a gradient comes back by it.
         saved: the names of its inputs and outputs that autograd keeps.
         besides: what else autograd keeps.
+        is_view: whether its outputs lie in the memory of what it reads.
         linear: how tensor-parallel ranks split a linear layer: "columns", "rows" or not (empty).
         passed: what it passes on otherwise.
     """
@@ -111,6 +123,7 @@ class Node:
     learns: bool = False
     saved: list[str] = field(default_factory=list)
     besides: list[Tensor] = field(default_factory=list)
+    is_view: bool = False
     linear: str = ""
     passed: Passed = NOTHING
 
@@ -126,7 +139,7 @@ class Node:
 
     def flops_of(self, samples: int) -> Flops:
         """The FLOPs for so many samples."""
-        return self.flops.less(self.sample_flops, -samples)
+        return self.flops.plus(self.sample_flops.times(samples))
 
     @property
     def output_names(self) -> list[str]:
@@ -150,7 +163,11 @@ class Node:
 class Reader:
     """Reads the nodes of a graph, in their order. All uses of a parameter split it alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        """``name``: of the model."""
+        self._name = name
+        self._runs = Runs()
+        self._attended: set[str] = set()  # outputs of attention
         self._tensors: dict[str, Tensor] = {}  # by FX node
         self._splits: dict[str, str] = {}  # by parameter
         self._shown: dict[str, Tensor] = {}  # what other tensors are views of, by their name
@@ -172,51 +189,86 @@ class Reader:
     def call(self, node: Any) -> Node | None:
         """A call; None if it makes no tensor, or a view of the same elements.
 
-        PyTorch's dropout returns its input if its probability is 0, or if it does not train.
+        Raises:
+            UserError: it multiplies tensors of different types.
         """
-        import torch
-
         value = node.meta.get("val")
         values = value if isinstance(value, (tuple, list)) else [value]
         target = operator_name(node)
         given = list(self._given(node))
-        same = target in VIEWS or (target == "dropout" and not all(node.args[1:]))
-        if same and given and _shows(given[0], values):
+        run = self._run(node)
+        if given and _shows(given[0], values) and self._is_same(target, given[0], run):
             self._view(node, target, given[0], values)
             return None
-        made = [
-            Tensor.of(_output_name(node.name, at), one)
-            for at, one in enumerate(values)
-            if isinstance(one, torch.Tensor)
-        ]
+        made = [Tensor.of(_output_name(node.name, at), one) for at, one in _numbered(values)]
         if not made:
             return None
-        its = self._learned(node)
-        flops = flops_of(target, counted_flops(node), self._arguments(node), its)
-        if target in VIEWS and hasattr(node.target, "_schema") and is_view(node):
+        its = learned(node, run, learns=bool(self._differentiable(node)))
+        flops = flops_of(target, run.flops if run else NO_FLOPS, self._arguments(node))
+        stack = node.meta.get("nn_module_stack") or {}
+        paths = tuple(path for path, _ in stack.values() if path)
+        if flops.forward:
+            self._check_types(node, (*paths[-1:], target))
+        is_view = run.is_view if run else target in VIEWS
+        if is_view:
             self._shown |= {tensor.name: given[0] for tensor in made}
+        if target == _ATTENTION:
+            self._attended.add(made[0].name)
         target, given = _as_layer(target, given)
         for tensor, learns in zip(made, its.outputs, strict=True):
             tensor.differentiable = learns
             tensor.of_inputs = any(one.of_inputs for one in given)
         self._tensors.update({tensor.name: tensor for tensor in made})
-        stack = node.meta.get("nn_module_stack") or {}
-        paths = tuple(path for path, _ in stack.values() if path)
         causal = node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])
-        call = Node(target, paths, given, made, bool(causal), flops=flops)
+        call = Node(target, paths, given, made, bool(causal), flops=flops, is_view=is_view)
         self._note_saved(call, its)
         self._split(call, node)
+        if target in _REPEATING and is_view and len(given[0].shape) == len(made[0].shape):
+            made[0].repeats = given[0]
         return call
 
-    def _learned(self, node: Any) -> Learned:
-        read = [one.name for one in node.all_input_nodes if one.name in self._tensors]
+    def _run(self, node: Any) -> Run | None:
+        """A run of a node's operator; None if it has no schema."""
+        if not hasattr(node.target, "_schema") or not tensors_among(node.meta.get("val")):
+            return None
+        parameters = [
+            one.name
+            for one in node.all_input_nodes
+            if one.name in self._tensors and self._tensors[one.name].kind == "parameter"
+        ]
+        return self._runs.of(node, self._differentiable(node), parameters)
+
+    def _differentiable(self, node: Any) -> list[str]:
+        """The FX nodes that a node reads and that get gradients by it."""
         if NO_GRADIENT in node.meta:
-            return learned(node, (), ())
-        return learned(
-            node,
-            [name for name in read if self._tensors[name].differentiable],
-            [name for name in read if self._tensors[name].kind == "parameter"],
-        )
+            return []
+        read = [one.name for one in node.all_input_nodes if one.name in self._tensors]
+        return [name for name in read if self._tensors[name].differentiable]
+
+    def _is_same(self, target: str, viewed: Tensor, run: Run | None) -> bool:
+        """Whether an operator shows the memory of a tensor, and makes no copy.
+
+        Parameters are never copied here, so that their uses stay known. Fused attention writes its
+        output as (batch, tokens, heads, columns), whatever the meta device makes of it: models join
+        its heads without a copy.
+        """
+        if run is not None and run.is_view:
+            return True
+        as_is = viewed.kind in ("parameter", "buffer") or viewed.name in self._attended
+        return target in VIEWS and (run is None or as_is)
+
+    def _check_types(self, node: Any, path: Sequence[str]) -> None:
+        """Refuse products of different types, which the meta device allows and GPUs do not."""
+        if path[-1] == _ATTENTION:
+            return  # its mask may have another type, and all else is checked there
+        types = {one.meta["val"].dtype for one in node.all_input_nodes if one.name in self._tensors}
+        floating = sorted(str(one) for one in types if one.is_floating_point)
+        if len(floating) > 1:
+            raise UserError(
+                f"model {self._name}: {'.'.join(path)}: multiplies {' and '.join(floating)}, which "
+                "PyTorch does not: models run in bfloat16 here, as in training, so convert what "
+                "has 32 bits, by .to(x.dtype)"
+            )
 
     def _note_saved(self, call: Node, its: Learned) -> None:
         """Note what autograd keeps for a call. A layer keeps its input, in whatever layout."""
@@ -267,8 +319,6 @@ class Reader:
                 yield self._tensors[one.name]
 
     def _view(self, node: Any, target: str, viewed: Tensor, values: Sequence[Any]) -> None:
-        if viewed.name in self._shown and hasattr(node.target, "_schema") and not is_view(node):
-            del self._shown[viewed.name]  # a copy, which has memory of its own
         for at, one in enumerate(values):
             seen = viewed.view(one)
             seen.differentiable &= target != "detach" and NO_GRADIENT not in node.meta
@@ -290,11 +340,29 @@ class Reader:
         if call.linear:
             return
         arguments = self._arguments(node)
+        if _takes_apart(call, arguments) and is_read_whole(node.args[0]):
+            return
         passed = [passed_on(call.target, arguments, one.shape) for one in call.outputs]
         if all(one.spans for one in passed):
             call.passed = passed[0]._replace(units=gcd(*(one.units for one in passed)))
             for tensor, its in zip(call.outputs, passed, strict=True):
                 tensor.spans = its.spans
+            self._read_unrepeated(call)
+
+    def _read_unrepeated(self, call: Node) -> None:
+        """Let a call read what each rank needs whole without its repeats, as keys of all heads.
+
+        Their gradients are then summed over ranks before they are many.
+        """
+        shared = call.passed.shared
+        own = {
+            id(one): one.repeats
+            for one in call.given
+            if one.repeats is not None and not any(one is each for each in shared)
+        }
+        call.given = [own.get(id(one), one) for one in call.given]
+        kept = self._keeps[call.outputs[0].name]
+        self._keeps[call.outputs[0].name] = [own.get(id(one), one) for one in kept]
 
     def _arguments(self, node: Any) -> Mapping[str, Any]:
         """The arguments of an FX node by name, with tensors in place of nodes."""
@@ -313,6 +381,13 @@ class Reader:
         return dict(found)
 
 
+def _numbered(values: Sequence[Any]) -> list[tuple[int, Any]]:
+    """The tensors among ``values``, with their places."""
+    import torch
+
+    return [(at, one) for at, one in enumerate(values) if isinstance(one, torch.Tensor)]
+
+
 def _shows(viewed: Tensor, values: Sequence[Any]) -> bool:
     """Whether ``values`` are the elements of a tensor, or pieces of a parameter that is cut."""
     import torch
@@ -322,6 +397,15 @@ def _shows(viewed: Tensor, values: Sequence[Any]) -> bool:
     if viewed.cut:
         return all(one.numel() <= viewed.elements for one in values)
     return len(values) == 1 and values[0].numel() == viewed.elements
+
+
+def _takes_apart(call: Node, arguments: Mapping[str, Any]) -> bool:
+    """Whether a call takes its input apart along the axis of which ranks have parts."""
+    if call.target not in TAKES_APART:
+        return False
+    (source, *_) = call.given
+    dim = arguments.get("dim", 0)
+    return isinstance(dim, int) and first_axis(source) == dim % len(source.shape)
 
 
 def _as_layer(target: str, given: list[Tensor]) -> tuple[str, list[Tensor]]:

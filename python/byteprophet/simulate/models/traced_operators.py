@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from byteprophet.simulate.models.traced_axes import VIEWS
 from byteprophet.simulate.models.traced_flow import Passed
 from byteprophet.simulate.models.traced_nodes import Node, Tensor
 from byteprophet.simulate.operation.operator import Access, Kind, Operator
@@ -202,4 +201,4 @@ def _kind(node: Node, flops: int) -> Kind:
         return Kind.CONVOLUTION  # or a product of activations
     if node.target == "embedding":
         return Kind.LOOKUP
-    return Kind.VIEW if node.target in VIEWS else Kind.MEMORY
+    return Kind.VIEW if node.is_view else Kind.MEMORY

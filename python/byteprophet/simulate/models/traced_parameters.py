@@ -19,6 +19,8 @@ LAYERS = {"linear": (0, 1), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
 """Of operators that may be linear layers, the places of activations and weights."""
 _WEIGHT_AT = {"embedding": 0, **{name: weight for name, (_, weight) in LAYERS.items()}}
 """The place of a weight among the arguments of operators that can split it in the same way."""
+_BIAS_AT = {"linear": 2, "addmm": 0}
+"""The place of a bias, which is split as its layer's weight is."""
 _TRANSPOSED = frozenset(["matmul", "mm", "addmm"])
 """Operators whose columns are the first axis of a weight only if they read it transposed."""
 
@@ -39,7 +41,19 @@ def is_split_alike(parameter: Any) -> bool:
     readers = defaultdict(list)
     for user, read in _readings(parameter):
         readers[_region(read.meta["val"])].append(_has_as_weight(user, read))
+    weights = {_weight_beside(user, read) for user, read in _readings(parameter)}
+    if None not in weights and len(weights) == 1:
+        return True
     return all(len(each) < 2 or all(each) for each in readers.values())
+
+
+def _weight_beside(user: Any, read: Any) -> Any:
+    """The weight beside a bias in a layer that runs several times; None: it is no bias."""
+    name = operator_name(user)
+    bias, weight = _BIAS_AT.get(name), _WEIGHT_AT.get(name)
+    if bias is None or weight is None or len(user.args) <= max(bias, weight):
+        return None
+    return user.args[weight] if user.args[bias] is read else None
 
 
 def _has_as_weight(user: Any, read: Any) -> bool:

@@ -25,6 +25,10 @@ class Flowing(Protocol):
     spans: Spans
 
     @property
+    def own_shape(self) -> tuple[int, ...]:
+        """The shape without repeats of axes of size 1."""
+
+    @property
     def is_free(self) -> bool:
         """Whether it has no gradient that ranks would have parts of."""
 
@@ -37,11 +41,6 @@ def columns_of(shape: Sequence[int]) -> Spans:
 def first_axis(tensor: Flowing) -> int | None:
     """The axis of the span that counts; None if there is none."""
     return next((axis for axis, _ in cuts(tensor)), None)
-
-
-def units_of(tensor: Flowing) -> int:
-    """How many units of the span that counts there are."""
-    return next((high // low for _, (low, high) in cuts(tensor)), 1)
 
 
 def cuts(tensor: Flowing) -> Iterator[tuple[int, Span]]:
