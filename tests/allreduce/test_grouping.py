@@ -16,7 +16,7 @@ from byteprophet.allreduce.model import predict
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 
-from ..thorough import pairs
+from ..thorough import examples, pairs
 from .timings import MODELS, SWEEP, of_model
 
 
@@ -58,7 +58,7 @@ def shortest_ns(runtime: str, timing: Timing) -> int:
 def test_almost_always_the_best_of_all_partitions(runtime: str) -> None:
     random = Random(7)
     ratios = []
-    for _ in range(60):
+    for _ in range(examples(20, 60)):
         timing = small(random)
         found_ns = iteration_ns(runtime, timing, grouping.best_groups(runtime, timing))
         ratios.append(found_ns / shortest_ns(runtime, timing))

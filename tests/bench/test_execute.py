@@ -44,9 +44,7 @@ def write(workload: Workload, directory: Path) -> str:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize(
-    "scheduler", by_default(schedulers.names, ("stock", "bytescheduler", "prophet"))
-)
+@pytest.mark.parametrize("scheduler", by_default(schedulers.names, ("stock", "prophet")))
 def test_parameters_are_those_of_the_stated_gradients(scheduler: str, tmp_path: Path) -> None:
     workload = mixed_workload()
     case = Case(write(workload, tmp_path), scheduler, RATE_BPS)

@@ -67,7 +67,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> object:
     return first
 
 
-@pytest.mark.parametrize("scheduler", by_default(_core.policy_names(), ("fifo", "prophet")))
+@pytest.mark.parametrize("scheduler", by_default(_core.policy_names(), ("prophet",)))
 def test_every_policy_equals_byteps_as_shipped(
     shipped: object, tmp_path: Path, scheduler: str
 ) -> None:

@@ -43,10 +43,8 @@ def run(tmp_path: Path, scheduler: str, workers: int, servers: int, seed: int) -
 
 @pytest.mark.parametrize(
     "scheduler",
-    # test_extras.py has fifo, and the next test has prophet.
-    by_default(
-        schedulers.names, ("stock", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper")
-    ),
+    # tests/torch/test_cases.py has all, and the next test has prophet.
+    by_default(schedulers.names, ("stock", "p3")),
 )
 def test_two_workers_and_three_servers(tmp_path: Path, scheduler: str) -> None:
     run(tmp_path, scheduler, workers=2, servers=3, seed=1)

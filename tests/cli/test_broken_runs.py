@@ -22,9 +22,11 @@ from byteprophet.timeline.read_events import load_events
 from byteprophet.tune.journal import Journal
 from byteprophet.workload import Tensor, Workload, to_toml
 
+from ..thorough import examples
+
 pytestmark = pytest.mark.job
 MS = 1_000_000
-TURNS = 3  # per kind of file
+TURNS = examples(2, 3)  # per kind of file
 TIMELINE = ("timeline", "RUN", "--format", "perfetto", "--out", "OUT/perfetto.json")
 CHAKRA = ("timeline", "RUN", "--format", "chakra", "--out", "OUT/chakra")
 REPLAY = ("replay", "RUN", "--json")

@@ -19,6 +19,7 @@ from byteprophet.launcher.forked_process import VARIABLE
 from byteprophet.launcher.leftovers import marked_processes
 
 from ..namespaces import why_not_permitted
+from ..thorough import by_default
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -62,7 +63,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("scheduler", schedulers.names)
+@pytest.mark.parametrize("scheduler", by_default(schedulers.names, ("stock", "prophet")))
 def test_two_workers_on_loopback_get_right_sums(
     script: Path, scheduler: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

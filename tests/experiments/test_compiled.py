@@ -1,5 +1,8 @@
 """Compiled parts of a model: overlap changes no bit, and our hooks have nothing compiled again.
 
+The backend runs what torch has traced as it is. Which frames are traced, and when, does not depend
+on it; ``tests/torch/regions/test_jobs.py`` has overlap with code that torch's own has compiled.
+
 Once the flag by which torch's optimizers choose their code was seen by the updater thread while the
 training thread compiled: replicas drifted apart. And hooks that came after the first iteration had
 every part compiled twice.
@@ -38,7 +41,7 @@ Jobs = dict[str, tuple[Ranks, Ranks]]
 def jobs(request: pytest.FixtureRequest) -> Jobs:
     """Per synchroniser, without overlap and with it; of one job, which imports the compiler."""
     ways = {sync: [each["way"] for each in asked(request, sync=sync)] for sync in WAYS}
-    return run_ways({sync: each for sync, each in ways.items() if each}, "collectives", "aot_eager")
+    return run_ways({sync: each for sync, each in ways.items() if each}, "collectives", "eager")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from byteprophet.memory.kernels import KernelMemory
 from byteprophet.memory.mixes import Regions, profile_regions
 from byteprophet.memory.peak import predict_peak
 
+from ..thorough import examples
 from .small_models import BLOCKS, profiled_peak, training
 
 COSTS = dict(zip(BLOCKS, (7, 5, 3, 11), strict=True))
@@ -33,7 +34,7 @@ def predicted() -> Predicted:
 
 def test_the_cheapest_mix_that_fits_is_chosen(predicted: Predicted) -> None:
     made, (kernels, regions, peaks) = training("convolutions"), predicted
-    for budget in sorted({round(peak / 0.98) for peak in peaks.values()})[::3]:
+    for budget in sorted({round(peak / 0.98) for peak in peaks.values()})[:: examples(5, 1)]:
         choice = choose(made, regions, budget, COSTS, kernels)
         fitting = [mix for mix in MIXES if peaks[mix] <= budget * 0.99]
         assert choice.recompute_ns == min(sum(COSTS[path] for path in mix) for mix in fitting)

@@ -12,6 +12,7 @@ from byteprophet.memory.kernels import KernelMemory
 from byteprophet.memory.mixes import profile_regions
 from byteprophet.memory.peak import predict_peak
 
+from ..thorough import examples
 from .small_models import BLOCKS, training
 
 
@@ -19,7 +20,7 @@ from .small_models import BLOCKS, training
 def test_mixes_are_composed_as_they_are_predicted(kind: str, micro_batches: int) -> None:
     made, kernels = training(kind, micro_batches=micro_batches), KernelMemory()
     regions = profile_regions(made, BLOCKS, kernels)
-    mixes = list(itertools.product((False, True), repeat=len(BLOCKS)))[::3]
+    mixes = list(itertools.product((False, True), repeat=len(BLOCKS)))[:: examples(5, 1)]
     composed = regions.peaks(mixes)
     predicted = [
         predict_peak(made, itertools.compress(BLOCKS, mix), kernels).total_bytes for mix in mixes

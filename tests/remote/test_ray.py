@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .jobs import (
     Started,
     each_killed_role_is_named,
     fingerprints,
+    killed_by_default,
     process_of,
     processes_below,
     run,
@@ -102,11 +103,14 @@ def test_a_job_gives_what_one_process_gives(tmp_path: Path, ray_cluster: RayClus
 
 
 @pytest.mark.job(3)
+@pytest.mark.parametrize("killed", killed_by_default("server-0", "worker-1"))
 @pytest.mark.usefixtures("default_signals")
 def test_each_killed_role_is_named_and_nothing_is_left(
-    tmp_path: Path, ray_cluster: RayCluster
+    tmp_path: Path, ray_cluster: RayCluster, killed: Sequence[str]
 ) -> None:
-    each_killed_role_is_named(tmp_path, ON, ray_cluster.environment, lambda: left(tmp_path))
+    each_killed_role_is_named(
+        tmp_path, ON, ray_cluster.environment, lambda: left(tmp_path), killed=killed
+    )
 
 
 def process_in(tmp_path: Path, role: str) -> int:

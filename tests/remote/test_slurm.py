@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from .jobs import (
     Started,
     each_killed_role_is_named,
     fingerprints,
+    killed_by_default,
     process_of,
     processes_below,
     run,
@@ -111,13 +112,17 @@ def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
 
 
 @pytest.mark.job(3)
-def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+@pytest.mark.parametrize("killed", killed_by_default("scheduler", "worker-1"))
+def test_each_killed_role_is_named_and_nothing_is_left(
+    tmp_path: Path, slurm: SlurmCluster, killed: Sequence[str]
+) -> None:
     each_killed_role_is_named(
         tmp_path,
         ON,
         slurm.environment,
         lambda: left(tmp_path, slurm),
         has_controller=True,
+        killed=killed,
     )
 
 

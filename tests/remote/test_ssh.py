@@ -100,11 +100,10 @@ def test_a_job_gives_what_one_process_gives(tmp_path: Path, ssh: Ssh) -> None:
 def test_each_killed_role_is_named_and_nothing_is_left(
     tmp_path: Path, ssh: Ssh, killed: Sequence[str]
 ) -> None:
-    on = ("--on", "ssh", "--hosts", str(ssh.file))
+    # Without a controller; test_local.py and test_slurm.py kill it.
+    on = ("--on", "ssh", "--hosts", str(ssh.file), "--scheduler", "fifo")
     mark = str(ssh.scratch)
-    each_killed_role_is_named(
-        tmp_path, on, ssh.user.environment, ssh.left, mark, has_controller=True, killed=killed
-    )
+    each_killed_role_is_named(tmp_path, on, ssh.user.environment, ssh.left, mark, killed=killed)
     errors = (tmp_path / "errors").read_text().splitlines()
     causes = [line for line in errors if "was killed by signal 9 (SIGKILL) after " in line]
     assert all(" (on 127.0.0.1); its log: " in line for line in causes)
@@ -134,6 +133,9 @@ def test_a_script_saves_within_the_grace(tmp_path: Path, ssh: Ssh) -> None:
 
 @pytest.mark.job
 def test_a_script_saves_at_a_signal(tmp_path: Path, ssh: Ssh) -> None:
+    """As OpenSSH does, the job ignores keys that are configured and not there."""
+    lines = ["Host *", *(f"  IdentityFile ~/.ssh/{name}" for name in ("id_work", "id_ed25519"))]
+    (ssh.user.home / ".ssh" / "config").write_text("\n".join(lines) + "\n")
     command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *SAVE]
     saves_at_signal(Started(command, tmp_path, 2, ssh.user.environment))
     wait_until_gone(ssh.left, NAMED_S)
@@ -208,16 +210,6 @@ def test_a_file_of_ssh_that_cannot_be_read_is_named(
 def test_a_name_that_no_host_can_have_is_refused(tmp_path: Path, ssh: Ssh, name: str) -> None:
     write_hosts(ssh.file, [{**host_table(ssh.servers[0], ssh.scratch), "name": name}])
     assert f"error: host {name}: this is no name of a host: " in refused(ssh, tmp_path)
-
-
-@pytest.mark.job
-def test_keys_that_are_not_there_are_ignored(tmp_path: Path, ssh: Ssh) -> None:
-    """As by OpenSSH."""
-    lines = ["Host *", *(f"  IdentityFile ~/.ssh/{name}" for name in ("id_work", "id_ed25519"))]
-    (ssh.user.home / ".ssh" / "config").write_text("\n".join(lines) + "\n")
-    on = ("--on", "ssh", "--hosts", str(ssh.file))
-    done = run(tmp_path, *on, "--servers", "0", "--", "true", env=ssh.user.environment)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_host_that_is_not_there_is_named(tmp_path: Path, ssh: Ssh) -> None:

@@ -26,6 +26,8 @@ from byteprophet.launcher import JobResult, JobSpec, run_job
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.runtime_settings import STRATEGY
 
+from ..thorough import examples
+
 pytestmark = [pytest.mark.job, pytest.mark.timeout(400)]
 WORKER = Path(__file__).with_name("routed_worker.py")
 ENDS_WITHIN_S = 30.0
@@ -121,7 +123,8 @@ def _mesh_bytes(given: Used) -> int:
 
 
 @pytest.mark.parametrize(
-    ("workers", "servers", "seeds"), [(2, 2, range(10)), (3, 1, range(10, 13))]
+    ("workers", "servers", "seeds"),
+    [(2, 2, range(examples(5, 10))), (3, 1, range(10, 10 + examples(2, 3)))],
 )
 def test_drawn_strategies_train_like_one_process(
     workers: int, servers: int, seeds: range, tmp_path: Path

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from ..thorough import THOROUGH
 from .shared_jobs import assert_alike, fail, start, train
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(900)]
@@ -40,7 +41,11 @@ def test_equals_equal_owners_and_moves_what_they_own(sync: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("owners", "others"),
-    [(OWNERS, [1, 2, 0]), (None, OWNERS), ([0, 1, 0], None)],
+    [
+        pytest.param(OWNERS, [1, 2, 0], marks=THOROUGH),
+        (None, OWNERS),
+        ([0, 1, 0], None),
+    ],
 )
 def test_shards_are_loaded_by_other_owners(
     owners: list[int] | None, others: list[int] | None, tmp_path: Path

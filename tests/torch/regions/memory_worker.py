@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import byteprophet.torch as bps
 
-WIDTH, BATCH, BLOCKS, CLASSES = 64, 512, 4, 32
+WIDTH, BATCH, BLOCKS, CLASSES = 64, 256, 4, 32
 
 
 class Block(nn.Module):
