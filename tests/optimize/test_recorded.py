@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_jobs import random_job, with_runtime
 
+from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import UserError
 from byteprophet.job import Job
-from byteprophet.job.strategy import Region
+from byteprophet.job.strategy import ALL_REDUCE, OURS, Region
 from byteprophet.job.strategy_file import write_strategy
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.rundir import prepare
@@ -21,6 +23,8 @@ from byteprophet.measure.run import Run
 from byteprophet.optimize.learning import learn
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.optimize.passes import load_passes
+from byteprophet.optimize.passes.runtime import Runtime
+from byteprophet.optimize.passes.tensor_fusion import TensorFusion
 from byteprophet.optimize.recorded import (
     check_given,
     digest_of_config,
@@ -28,6 +32,7 @@ from byteprophet.optimize.recorded import (
     used_by,
     why_unchangeable,
 )
+from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
 from byteprophet.workload.run_config import read_run_config
 
@@ -152,3 +157,21 @@ def test_any_pass_may_say_that_it_changes_steps(
     bench, sync = said
     assert bench.startswith("without skipping: the model of a bench counts its own steps")
     assert "ran with --sync" in sync
+
+
+@pytest.mark.parametrize("runtime", OURS)
+def test_a_job_whose_workers_update_everything_stays_so(runtime: str) -> None:
+    """Such as a script under --sync: whatever its buckets, updates take as long as recorded."""
+    job = with_runtime(random_job(3, 8), ALL_REDUCE, 1 << 10)
+    job = with_strategy(replace(job, strategy=replace(job.strategy, shardable=False)), job.strategy)
+    others = [
+        move.job
+        for each in (Runtime(), TensorFusion())
+        for move in (*each.starts(job), *each.moves(job, Hints()))
+    ]
+    others.append(with_strategy(job, strategy_for(job, runtime)))
+    assert runtime in {each.strategy.runtime for each in others}
+    for other in others:
+        assert not other.strategy.shardable
+        assert not any(bucket.sharded for bucket in other.strategy.buckets)
+        assert np.array_equal(other.times.update_ns, job.times.update_ns)
