@@ -149,7 +149,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--ratio", type=float, default=1.0, help="communication over compute")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each way")
     parser.add_argument("--iterations", type=int, default=30, help="of each job")
-    parser.add_argument("--budget-s", type=float, default=30.0, help="of each search")
+    parser.add_argument("--budget-s", type=float, default=300.0, help="of each search")
     parser.add_argument("--out", type=Path, default=Path("runs/theorem_one"), help="of the runs")
     return parser.parse_args(arguments)
 

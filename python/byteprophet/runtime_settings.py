@@ -17,6 +17,8 @@ OWNERS = "BYTEPROPHET_OWNERS"
 REGION_COSTS = "BYTEPROPHET_REGION_COSTS"
 REGION_MODES = "BYTEPROPHET_REGION_MODES"
 REGION_MEMORY = "BYTEPROPHET_REGION_MEMORY"
+REGION_BUDGET_S = "BYTEPROPHET_REGION_BUDGET_S"
+DEFAULT_REGION_BUDGET_S = 900.0
 FUSION_BYTES = "BYTEPROPHET_FUSION_BYTES"
 DEFAULT_FUSION_BYTES, LARGEST_FUSION_BYTES = 256 << 10, 1 << 20
 DEFAULT_TIMEOUT_S = 1800.0  # rank 0 may evaluate for long while the others wait
@@ -37,7 +39,8 @@ class RuntimeSettings:
     ``region_costs``: measure what regions of the model cost, save that in this file, and end; "" to
     train; BYTEPROPHET_REGION_COSTS. ``region_modes``: in these modes; BYTEPROPHET_REGION_MODES.
     ``region_memory``: measure also what memory they take, and save that in this file; "" not to;
-    BYTEPROPHET_REGION_MEMORY.
+    BYTEPROPHET_REGION_MEMORY. ``region_budget_s``: how long regions are measured;
+    BYTEPROPHET_REGION_BUDGET_S.
     ``fusion_bytes``: how large a buffer that small gradients share may be, with servers; 0: every
     gradient travels alone; BYTEPROPHET_FUSION_BYTES.
     ``debug``: report lines that read data in flight (``reads.py``); BYTEPROPHET_DEBUG.
@@ -52,6 +55,7 @@ class RuntimeSettings:
     region_costs: str = ""
     region_modes: tuple[str, ...] = ()
     region_memory: str = ""
+    region_budget_s: float = DEFAULT_REGION_BUDGET_S
     timeout_s: float = DEFAULT_TIMEOUT_S
     fusion_bytes: int = DEFAULT_FUSION_BYTES
 
@@ -78,6 +82,7 @@ class RuntimeSettings:
             region_costs=environment.get(REGION_COSTS, ""),
             region_memory=environment.get(REGION_MEMORY, ""),
             region_modes=tuple(environment.get(REGION_MODES, "compiled").split(",")),
+            region_budget_s=_seconds(environment, REGION_BUDGET_S, DEFAULT_REGION_BUDGET_S),
             timeout_s=timeout_of(environment),
             fusion_bytes=_fusion_bytes(environment),
         )
@@ -96,14 +101,18 @@ def _fusion_bytes(environment: Mapping[str, str]) -> int:
 
 def timeout_of(environment: Mapping[str, str]) -> float:
     """BYTEPROPHET_TIMEOUT_S, in seconds; UserError unless it is a number above 0."""
-    text = environment.get("BYTEPROPHET_TIMEOUT_S", str(DEFAULT_TIMEOUT_S))
+    return _seconds(environment, "BYTEPROPHET_TIMEOUT_S", DEFAULT_TIMEOUT_S)
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, str(default))
     try:
-        timeout_s = float(text)
+        seconds = float(text)
     except ValueError:
-        timeout_s = 0.0
-    if not 0.0 < timeout_s < 1e6:
-        raise UserError(f"BYTEPROPHET_TIMEOUT_S={text}: must be a number of seconds above 0")
-    return timeout_s
+        seconds = 0.0
+    if not 0.0 < seconds < 1e6:
+        raise UserError(f"{name}={text}: must be a number of seconds above 0")
+    return seconds
 
 
 def flag(environment: Mapping[str, str], name: str, default: str = "0") -> bool:

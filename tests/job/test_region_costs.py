@@ -26,6 +26,7 @@ COSTS = RegionCosts(
             {"recomputed": "it draws lots"},
         )
     },
+    (("c",),),
 )
 
 
@@ -44,6 +45,7 @@ def test_round_trip(tmp_path: Path) -> None:
         (lambda data: data["regions"][0]["modes"]["eager"].update(forward_ns=-1), "'-1': must be"),
         (lambda data: data["chains"][0][0].append(3), "'3': must be text"),
         (lambda data: data.pop("regions"), "'regions'"),
+        (lambda data: data.update(unmeasured=[[3]]), "'3': must be text"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: Any, said: str) -> None:

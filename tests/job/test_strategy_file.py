@@ -38,12 +38,20 @@ PLACED = replace(SERVED, strategy=replace(SERVED.strategy, keys=KEYS))
 CAST = replace(BUCKETED, strategy=replace(BUCKETED.strategy, reduce_dtype="bf16", accumulation=4))
 SERVED_CAST = replace(SERVED, strategy=replace(SERVED.strategy, reduce_dtype="fp16"))
 FIXED = replace(SERVED, strategy=replace(SERVED.strategy, reduce_fixed="why", accumulation=2))
+WHOLE = replace(
+    BUCKETED,
+    strategy=replace(
+        BUCKETED.strategy,
+        buckets=tuple(replace(each, sharded=False) for each in BUCKETED.strategy.buckets),
+        shardable=False,
+    ),
+)
 
 
 @pytest.mark.parametrize(
     "used",
-    [BUCKETED, OWNED, SERVED, PLACED, CAST, SERVED_CAST, FIXED],
-    ids=["buckets", "owners", "servers", "keys", "cast", "served-cast", "fixed"],
+    [BUCKETED, OWNED, SERVED, PLACED, CAST, SERVED_CAST, FIXED, WHOLE],
+    ids=["buckets", "owners", "servers", "keys", "cast", "served-cast", "fixed", "whole"],
 )
 def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
     for name in ("strategy.json", "strategy.yaml", "strategy.yml"):
@@ -223,6 +231,9 @@ def test_wrong_keys_are_named(keys: dict[str, Any], said: str, tmp_path: Path) -
         (SERVED, {"reduce_dtype": "bf16"}, "'bf16': under 'byteps' it must be one of fp16, or"),
         (BUCKETED, {"runtime": "fsdp2", "reduce_dtype": "bf16"}, "'fsdp2' it must be left out"),
         (BUCKETED, {"reduce_fixed": 1}, "reduce_fixed must be text"),
+        (WHOLE, {"shardable": 0}, "strategy: shardable must be true or false"),
+        (SERVED, {"shardable": False}, "shardable: a job with servers has none"),
+        (BUCKETED, {"shardable": False}, "shardable: is false, and a bucket is sharded"),
         (BUCKETED, {"accumulation": 0}, "accumulation: must be an integer from 1 to 1024"),
         (BUCKETED, {"accumulation": True}, "accumulation: must be an integer from 1 to 1024"),
         (BUCKETED, {"runtime": "ddp", "accumulation": 2}, "accumulation: 'ddp' has none; byteps, "),

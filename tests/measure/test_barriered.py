@@ -131,6 +131,22 @@ def test_gradients_that_come_together() -> None:
     assert np.array_equal(found.times.ready_ns[..., 1::2], given[..., 0::2])
 
 
+def test_accumulation_is_refused_and_a_last_forward_pass_is_not() -> None:
+    """Under no_sync(), every second backward pass exchanges nothing."""
+    job = a_ring(iterations=6)
+    accumulated, evaluated = record(job), record(job)
+    for rank, events in enumerate(record(job)):
+        rows = events.rows
+        held = (rows["iteration"] % 2 == 1) & (rows["kind"] == Kind.COLLECTIVE)
+        accumulated[rank] = replace(events, rows=rows[~held])
+        backward = (rows["kind"] == Kind.BACKWARD) | (rows["kind"] == Kind.COLLECTIVE)
+        evaluated[rank] = replace(events, rows=rows[~(backward & (rows["iteration"] == 3))])
+    with pytest.raises(UserError, match=r"iteration 5 exchanges nothing, as in no_sync\(\)"):
+        measure_all_reduce(accumulated, config_of(job), None)
+    found, _ = measure_all_reduce(evaluated, config_of(job), None)
+    assert found.iterations == 3
+
+
 def test_what_is_missing_is_named() -> None:
     job = a_ring(iterations=2)
     config = config_of(job)

@@ -8,19 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tomli_w
 from small_jobs import random_job, with_runtime
 
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.job import Job
-from byteprophet.job.strategy import Region
-from byteprophet.job.strategy_file import write_strategy
+from byteprophet.job.strategy import ALL_REDUCE, OURS, Region
+from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.rundir import prepare
 from byteprophet.measure.run import Run
 from byteprophet.optimize.learning import learn
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.optimize.passes import load_passes
+from byteprophet.optimize.passes.runtime import Runtime
+from byteprophet.optimize.passes.tensor_fusion import TensorFusion
 from byteprophet.optimize.recorded import (
     check_given,
     digest_of_config,
@@ -28,8 +34,13 @@ from byteprophet.optimize.recorded import (
     used_by,
     why_unchangeable,
 )
+from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
+from byteprophet.timeline.events import events_path, save_events
 from byteprophet.workload.run_config import read_run_config
+
+from ..measure import recorded_gloo
+from ..measure.test_barriered import a_ring
 
 _PLACE = "given.json"
 Config = Mapping[str, Any]
@@ -152,3 +163,41 @@ def test_any_pass_may_say_that_it_changes_steps(
     bench, sync = said
     assert bench.startswith("without skipping: the model of a bench counts its own steps")
     assert "ran with --sync" in sync
+
+
+@pytest.mark.parametrize("runtime", OURS)
+def test_a_job_whose_workers_update_everything_stays_so(runtime: str) -> None:
+    """Such as a script under --sync: whatever its buckets, updates take as long as recorded."""
+    job = with_runtime(random_job(3, 8), ALL_REDUCE, 1 << 10)
+    job = with_strategy(replace(job, strategy=replace(job.strategy, shardable=False)), job.strategy)
+    others = [
+        move.job
+        for each in (Runtime(), TensorFusion())
+        for move in (*each.starts(job), *each.moves(job, Hints()))
+    ]
+    others.append(with_strategy(job, strategy_for(job, runtime)))
+    assert runtime in {each.strategy.runtime for each in others}
+    for other in others:
+        assert not other.strategy.shardable
+        assert not any(bucket.sharded for bucket in other.strategy.buckets)
+        assert np.array_equal(other.times.update_ns, job.times.update_ns)
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_one_iteration_is_not_enough(
+    tmp_path: Path, iterations: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay does not count its first one."""
+    ring = a_ring(iterations=iterations)
+    run = tmp_path / "run"
+    (run / "events").mkdir(parents=True)
+    (run / "config.toml").write_text(tomli_w.dumps(recorded_gloo.config_of(ring)))
+    write_strategy(strategy_path(run), Used(ring.model, ring.strategy, 1))
+    for events in recorded_gloo.record(ring):
+        save_events(events_path(run, events.table, events.origin.role), events)
+    options = ["--budget-s", "0.1", "--pass", "tensor-fusion", "--out", str(tmp_path / "out")]
+    status = run_cli(["optimize", str(run), *options])
+    said = capsys.readouterr().err
+    assert (status, "only one iteration of the same buckets" in said) == (
+        (2, True) if iterations == 1 else (0, False)
+    ), said

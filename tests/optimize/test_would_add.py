@@ -10,7 +10,8 @@ import pytest
 from small_jobs import random_job, region_costs_of
 
 from byteprophet.job import Job
-from byteprophet.job.region_costs import write_region_costs
+from byteprophet.job.region_costs import RegionCosts, write_region_costs
+from byteprophet.job.strategy import BF16, EAGER
 from byteprophet.job.strategy_file import Used
 from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
@@ -135,6 +136,31 @@ def test_costs_of_an_earlier_search_are_taken(tmp_path: Path) -> None:
     starts = [move.what for move in told.starts(job)]
     assert starts
     assert [move.what for move in others[0].starts(job)] == starts
+
+
+def test_bfloat16_needs_all_units(tmp_path: Path) -> None:
+    """The whole model is cast, so what a unit costs that was not measured matters."""
+    job = random_job(3, 6)
+    costs = region_costs_of(job, 3)
+    (tmp_path / "regions").mkdir()
+    regions = {
+        modules: replace(cost, modes={**cost.modes, BF16: cost.modes[EAGER]})
+        for modules, cost in costs.regions.items()
+    }
+    (chain,) = costs.chains
+    whole = sum(chain, ())
+    costs = RegionCosts(((whole,), chain), regions)
+    strategy = replace(job.strategy, autocast=True)
+    for left in ((), (chain[-1],), (sum(chain[:2], ()),)):
+        kept = {modules: cost for modules, cost in regions.items() if modules not in left}
+        limited = replace(costs, regions=kept, unmeasured=left)
+        write_region_costs(tmp_path / "regions" / "region-costs.json", limited)
+        found = learned(job, tmp_path, [Bf16(), Compile()])
+        lacks_unit = chain[-1] in left
+        assert [*found.left_out] == (["bf16"] if lacks_unit else [])
+        bf16 = Bf16()
+        bf16.learn(job, limited)
+        assert bf16.can_make(job, strategy) != lacks_unit
 
 
 @pytest.mark.parametrize("parameters", [None, 5])

@@ -35,6 +35,7 @@ from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
 from byteprophet.optimize.would_add import SHARE, would_add
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
+from byteprophet.runtime_settings import DEFAULT_REGION_BUDGET_S
 from byteprophet.strategy.compressed import compressed
 from byteprophet.timeline.perfetto_lanes import write_lanes
 from byteprophet.whole_files import make_directory, write_whole
@@ -43,6 +44,7 @@ COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
 """Files that are written beside the strategy."""
 
+_SEARCH_S = 60.0
 _DIGITS = 12  # of the digest of a job, in the name of what was measured of it
 _HELP = """Find a faster strategy for a recorded job.
 
@@ -98,7 +100,13 @@ def optimize(
             help="Compress gradients by this rule, PATTERN=TYPE,NAME=VALUE,..., if that is faster.",
         ),
     ] = None,
-    budget_s: Annotated[float, typer.Option(help="Seconds that the search may take.")] = 60.0,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that the search may take, and as many to measure regions before it.",
+            show_default=f"{_SEARCH_S:g}; {DEFAULT_REGION_BUDGET_S:g} to measure regions",
+        ),
+    ] = None,
     memory_budget: Annotated[
         str | None, typer.Option(help="What tensors on a rank may take at most, such as 8GiB.")
     ] = None,
@@ -122,8 +130,10 @@ def optimize(
     ] = None,
 ) -> int:
     """See _HELP."""
-    if not 0 < budget_s < 1e6:
+    if budget_s is not None and not 0 < budget_s < 1e6:
         raise UserError(f"--budget-s {budget_s}: must be more than 0 and less than 1e6 seconds")
+    measuring_s = DEFAULT_REGION_BUDGET_S if budget_s is None else budget_s
+    search_s = _SEARCH_S if budget_s is None else budget_s
     if trials < 0:
         raise UserError(f"--trials {trials}: must be at least 0")
     if not applies:
@@ -186,6 +196,7 @@ def optimize(
         budget_bytes=budget_bytes,
         directory=directory / "regions" / digest_of_config(recorded.config)[:_DIGITS],
         say=say,
+        measuring_s=measuring_s,
         others=others,
         measures=would,
     )
@@ -194,7 +205,7 @@ def optimize(
     found = search(
         measured.job,
         chosen,
-        budget_s=(1 - share) * budget_s,
+        budget_s=(1 - share) * search_s,
         seed=seed,
         left=resume.left(jobs, chosen, asked=passes is not None),
         limit=learned.limit,
@@ -225,7 +236,7 @@ def optimize(
         chosen,
         others,
         learned.left_out,
-        budget_s=share * budget_s,
+        budget_s=share * search_s,
         seed=seed,
         limit=learned.limit,
         corrections=corrections,

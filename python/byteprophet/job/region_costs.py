@@ -56,11 +56,19 @@ class RegionCost:
 class RegionCosts:
     """``chains``: units that follow each other. ``regions``: what runs of them cost, by modules.
 
-    The first chain has the whole model as its only unit.
+    The first chain has the whole model as its only unit. ``unmeasured``: runs of units for which
+    there was no time yet, so that nothing is known of them.
     """
 
     chains: tuple[tuple[Unit, ...], ...]
     regions: Mapping[Unit, RegionCost]
+    unmeasured: tuple[Unit, ...] = ()
+
+    @property
+    def has_all_units(self) -> bool:
+        """Whether there was time for each unit of all chains."""
+        left = {*self.unmeasured}
+        return not any(unit in left for chain in self.chains for unit in chain)
 
 
 def write_region_costs(path: Path, costs: RegionCosts) -> None:
@@ -71,6 +79,7 @@ def write_region_costs(path: Path, costs: RegionCosts) -> None:
         "regions": [
             {"modules": modules, **asdict(region)} for modules, region in costs.regions.items()
         ],
+        "unmeasured": costs.unmeasured,
     }
     write_whole(path, json.dumps(data, indent=1) + "\n")
 
@@ -98,7 +107,8 @@ def _costs(data: Any) -> RegionCosts:
     }
     if any("eager" not in region.modes for region in regions.values()):
         raise ValueError("regions: each must have the mode eager")
-    return RegionCosts(chains, regions)
+    unmeasured = tuple(tuple(map(_text, modules)) for modules in data.get("unmeasured", ()))
+    return RegionCosts(chains, regions, unmeasured)
 
 
 def _mode(row: dict[str, Any], parameters: int) -> ModeCost:

@@ -127,7 +127,8 @@ class Strategy:
 
     ``regions``: modules that run as one; all others run as the script calls them. ``autocast``: the
     model computes in bfloat16 where torch's autocast says so. ``fixed`` says why the runtime could
-    not be given other buckets; "" if it could.
+    not be given other buckets; "" if it could. ``shardable`` false: every worker has to update all
+    of a parameter, so no bucket can be sharded.
 
     ``reduce_dtype``: gradients of float32 travel, and are summed, in this type, one of
     ``REDUCE_DTYPES``; parameters and updates keep theirs. "": gradients travel as they are.
@@ -160,6 +161,7 @@ class Strategy:
     owners: tuple[int, ...] = ()
     reduce_dtype: str = ""
     reduce_fixed: str = ""
+    shardable: bool = True
     accumulation: int = 1
     routes: tuple[Route, ...] = ()
     mesh: str = ""

@@ -55,9 +55,9 @@ _RUNTIMES = (BYTEPS, DDP, WFBP, FSDP2, *OURS, MIXED)
 _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
-    "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors", "staleness",
-    "local_sgd",
+    "fixed", "owners", "reduce_dtype", "reduce_fixed", "shardable", "accumulation", "keys",
+    "partition_bytes", "policy", "servers", "routes", "mesh", "mesh_bps", "predicted",
+    "compressors", "staleness", "local_sgd",
 }  # fmt: skip
 _BUCKET = {"parameters", "reduce_place", "gather_place", "sharded"}
 _REGION = {"modules", "compiled", "recomputed"}
@@ -135,6 +135,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["reduce_dtype"] = strategy.reduce_dtype
     if strategy.reduce_fixed:
         data["reduce_fixed"] = strategy.reduce_fixed
+    if not strategy.shardable:
+        data["shardable"] = False
     if strategy.accumulation > 1:
         data["accumulation"] = strategy.accumulation
     if strategy.compressors:
@@ -328,6 +330,9 @@ def _of_buckets(data: Any) -> Used:
         if served is not None:
             raise ValueError(f"{served}: only a job with servers has any")
         fixed = _text({"fixed": "", **data}, "strategy", "fixed")
+        shardable = _flag({"shardable": True, **data}, "strategy", "shardable")
+        if not shardable and any(bucket.sharded for bucket in buckets):
+            raise ValueError("shardable: is false, and a bucket is sharded")
         strategy = Strategy(
             runtime,
             buckets,
@@ -338,9 +343,12 @@ def _of_buckets(data: Any) -> Used:
             owners=owners,
             reduce_dtype=reduce_dtype,
             reduce_fixed=reduce_fixed,
+            shardable=shardable,
             accumulation=accumulation,
         )
         return Used(model, strategy, since, predicted=_predicted(data))
+    if "shardable" in data:
+        raise ValueError("shardable: a job with servers has none")
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")

@@ -207,7 +207,20 @@ def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
         if first <= since:
             break
         first -= 1
+    before = first - 1
+    if before >= since and all(_is_accumulated(rank, before) for rank in ranks):
+        raise UserError(
+            f"the backward pass of iteration {before} exchanges nothing, as in no_sync(), and such "
+            "jobs cannot be replayed: record it with --sync dear-planned, which counts whole steps"
+        )
     return [*range(first, last + 1)]
+
+
+def _is_accumulated(rank: _Rank, number: int) -> bool:
+    """Whether a backward pass of the iteration exchanged nothing."""
+    if number not in rank.rows or rank.sizes[number]:
+        return False
+    return len(rank.of(number, Kind.BACKWARD)) > 0
 
 
 def _told_by_spans(rank: _Rank, numbers: Sequence[int]) -> Used:

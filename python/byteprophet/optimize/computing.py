@@ -42,7 +42,9 @@ class Computing:
         """Whether it is known how the model of ``job`` would compute under ``strategy``."""
         needed = [*strategy.regions]
         if strategy.autocast:
-            # The whole model is cast, so it must be known to run so.
+            # The whole model is cast, so it must be known to run so, unit by unit.
+            if not self.costs.has_all_units:
+                return False
             needed += [Region(self.costs.chains[0][0]), *other_units(strategy.regions, self.costs)]
         for region in needed:
             cost = self.costs.regions.get(region.modules)

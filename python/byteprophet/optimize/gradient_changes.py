@@ -6,7 +6,7 @@ the job what casting and keeping cost on this host, because recorded times do no
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -15,9 +15,7 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import BYTEPS
 from byteprophet.job.strategy_file import able_dtypes, may_accumulate
 from byteprophet.optimize.gradient_costs import cast_ns_per_byte, keep_ns_per_byte
-
-ACCUMULATION = "accumulation"
-"""The name of the pass that accumulates gradients."""
+from byteprophet.optimize.moves import ChangesSteps, Pass
 
 
 @runtime_checkable
@@ -28,9 +26,11 @@ class ChangesGradients(Protocol):
         """Why the gradients of ``job`` cannot be changed so; None if they can."""
 
 
-def cast_pass(reduce_dtype: str) -> str:
-    """The name of the pass that lets gradients travel in ``reduce_dtype``."""
-    return f"{reduce_dtype}-gradients"
+@runtime_checkable
+class CastsGradients(Protocol):
+    """A pass that lets gradients travel in ``reduce_dtype``."""
+
+    reduce_dtype: str
 
 
 def why_not_cast(job: Job, reduce_dtype: str) -> str | None:
@@ -83,18 +83,18 @@ def with_accumulation(job: Job, steps: int) -> Job:
 
 
 def with_changes_of(
-    job: Job, reduce_dtype: str, accumulation: int, leave: Collection[str]
+    job: Job, reduce_dtype: str, accumulation: int, passes: Sequence[Pass]
 ) -> Job | None:
-    """``job`` with such gradients; None if it cannot have them, or no pass in ``leave`` may do it.
-
-    ``leave``: names of passes.
-    """
+    """``job`` with such gradients; None if it cannot have them, or none of ``passes`` may do it."""
     if reduce_dtype != job.strategy.reduce_dtype:
-        if cast_pass(reduce_dtype) not in leave or why_not_cast(job, reduce_dtype):
+        casting = [each for each in passes if isinstance(each, CastsGradients)]
+        may_cast = any(each.reduce_dtype == reduce_dtype for each in casting)
+        if not may_cast or why_not_cast(job, reduce_dtype):
             return None
         job = with_reduce_dtype(job, reduce_dtype)
     if accumulation != job.strategy.accumulation:
-        if ACCUMULATION not in leave or why_not_accumulate(job):
+        may_keep = any(isinstance(each, ChangesSteps) for each in passes)
+        if not may_keep or why_not_accumulate(job):
             return None
         job = with_accumulation(job, accumulation)
     return job

@@ -22,6 +22,7 @@ from byteprophet.optimize.region_costs import (
     measure_region_costs,
     modes_of,
 )
+from byteprophet.runtime_settings import DEFAULT_REGION_BUDGET_S
 
 MEASURES = "--would-add"
 """The option that measures what passes need that the user has not allowed."""
@@ -48,6 +49,7 @@ def learn(
     budget_bytes: int | None,
     directory: Path,
     say: Callable[[str], None],
+    measuring_s: float = DEFAULT_REGION_BUDGET_S,
     others: Sequence[Pass] = (),
     measures: bool = False,
 ) -> Learned:
@@ -60,6 +62,7 @@ def learn(
         budget_bytes: of memory on a rank; None: no limit.
         directory: where measurements are kept.
         say: is told of progress.
+        measuring_s: how long regions may be measured; what is left stays as it is.
         others: passes that the user has not allowed. They are told what was measured before.
         measures: measure what ``others`` need, too.
 
@@ -87,7 +90,7 @@ def learn(
         modes = [*dict.fromkeys([*modes, *(mode for _, needed in wanted for mode in needed)])]
     costs = limit = None
     if modes:
-        costs, limit = jobs.measured(modes, directory, say)
+        costs, limit = jobs.measured(modes, directory, say, measuring_s)
         for each in learning:
             jobs.tell(each, costs)
     for other, needed in wanted:
@@ -167,7 +170,11 @@ class _Jobs:
                 each.learn(known.job, costs, known)
 
     def measured(
-        self, modes: Sequence[str], directory: Path, say: Callable[[str], None]
+        self,
+        modes: Sequence[str],
+        directory: Path,
+        say: Callable[[str], None],
+        measuring_s: float,
     ) -> tuple[RegionCosts, MemoryLimit | None]:
         """What regions cost in ``modes``, and the limit of memory if there is one."""
         limited = self._budget_bytes is not None
@@ -177,7 +184,7 @@ class _Jobs:
         if why_not is not None:
             raise UserError(f"--memory-budget: {why_not}")
         costs, memory = measure_region_costs(
-            self._run.config, modes, directory, say, memory=limited
+            self._run.config, modes, directory, say, budget_s=measuring_s, memory=limited
         )
         if self._budget_bytes is None:
             return costs, None

@@ -24,6 +24,7 @@ from byteprophet.observe import recording
 from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, Pass
 from byteprophet.runtime_settings import STRATEGY, SYNC
 
+_LEAST_ITERATIONS = 2  # the first one of a replay has none before it, and is not counted
 OF_A_BENCH = "worker.toml"
 """The configuration of a bench's workers, in their run directory."""
 
@@ -43,6 +44,11 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
         raise UserError(
             f"{run.directory}: a search cannot change routes: give it a job of one transport, and "
             "make a mix of what it finds by byteprophet strategy make mixed"
+        )
+    if measured.job.iterations < _LEAST_ITERATIONS:
+        raise UserError(
+            f"{run.directory}: only one iteration of the same buckets was recorded completely: "
+            "record more iterations"
         )
     if strategy.compressors:
         raise UserError(

@@ -22,10 +22,16 @@ from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.recorded_spec import spec_of_run
 from byteprophet.observe import recording
 from byteprophet.optimize.recorded import check_given
-from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MODES, STRATEGY
+from byteprophet.runtime_settings import (
+    REGION_BUDGET_S,
+    REGION_COSTS,
+    REGION_MEMORY,
+    REGION_MODES,
+    STRATEGY,
+)
 from byteprophet.whole_files import make_directory
 
-_TIMEOUT_S = 1800.0
+_OTHER_S = 900.0  # for all that a run does besides measuring regions, and for the last of these
 _COSTS = "region-costs.json"
 
 
@@ -45,12 +51,14 @@ def known_region_costs(
     """The costs that an earlier search kept in ``directory``; None if they do not answer.
 
     They do if each of ``modes`` was measured, or refused, for some region, and all parameters
-    ``names`` are in the model that was measured.
+    ``names`` are in the model that was measured. Of modes with autocast, they must have all units.
     """
     path = directory / _COSTS
     if not path.exists():
         return None
     costs = read_region_costs(path)
+    if any(BF16 in mode.split("-") for mode in modes) and not costs.has_all_units:
+        return None
     known = {mode for each in costs.regions.values() for mode in (*each.modes, *each.refused)}
     parameters = {name for each in costs.regions.values() for name in each.parameters}
     return costs if known.issuperset(modes) and parameters.issuperset(names) else None
@@ -62,11 +70,13 @@ def measure_region_costs(
     directory: Path,
     progress: Callable[[str], None],
     *,
+    budget_s: float,
     memory: bool = False,
 ) -> tuple[RegionCosts, RegionMemory | None]:
     """The costs, in ``modes``, of the regions in the model that the job of ``config`` trains.
 
     ``config``: a run's ``config.toml``. ``directory``: where the files and the run are kept.
+    ``budget_s``: no region begins to be measured after so many seconds of measuring regions.
     ``memory``: measure also what iterations take, for every mix of recomputed units. Raises
     UserError if the script's model cannot be measured, JobFailed if its run fails.
     """
@@ -90,6 +100,7 @@ def measure_region_costs(
         REGION_COSTS: str(path),
         REGION_MODES: ",".join(modes),
         REGION_MEMORY: str(memory_path) if memory else "",
+        REGION_BUDGET_S: f"{budget_s:.3f}",
     }
     spec = replace(
         spec,
@@ -102,7 +113,7 @@ def measure_region_costs(
         server_bandwidth_bps={},
         steps=(),
         namespaces=False,
-        timeout_s=_TIMEOUT_S,
+        timeout_s=budget_s + _OTHER_S,
         environment=environment,
     )
     check_job(spec)
@@ -117,10 +128,17 @@ def measure_region_costs(
             f"{' '.join(spec.command[:4])}: measured no regions: its model must train for three "
             "steps with byteprophet.torch.DistributedOptimizer"
         )
+    costs = read_region_costs(path)
+    if costs.unmeasured:
+        runs = len(costs.unmeasured) + len(costs.regions)
+        progress(
+            f"regions: {len(costs.unmeasured)} of {runs} were not measured within {budget_s:g} s "
+            "(--budget-s), and stay as they are; the same command measures more of them"
+        )
     if not memory:
-        return read_region_costs(path), None
+        return costs, None
     if not memory_path.exists():
         raise UserError(
             f"{' '.join(spec.command[:4])}: measured no memory: let it train for twelve steps"
         )
-    return read_region_costs(path), read_region_memory(memory_path)
+    return costs, read_region_memory(memory_path)

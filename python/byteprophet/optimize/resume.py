@@ -164,9 +164,7 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         if changed is None:
             return None
         job = changed
-    casting = with_changes_of(
-        job, strategy.reduce_dtype, strategy.accumulation, [each.name for each in passes]
-    )
+    casting = with_changes_of(job, strategy.reduce_dtype, strategy.accumulation, passes)
     if casting is None:
         return None
     try:

@@ -69,9 +69,13 @@ def with_strategy(job: Job, strategy: Strategy) -> Job:
 
 
 def _bucketed(was: Strategy, buckets: Strategy) -> Strategy:
-    """``was`` with the runtime and the buckets of another strategy."""
+    """``was`` with the runtime and the buckets of another strategy, sharded where they may be."""
+    may_shard = was.shardable
+    made = (replace(each, sharded=each.sharded and may_shard) for each in buckets.buckets)
     return replace(
         buckets,
+        buckets=tuple(made),
+        shardable=may_shard,
         regions=was.regions,
         autocast=was.autocast,
         reduce_dtype=was.reduce_dtype,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from byteprophet.job.strategy_file import read_strategy_file, strategy_path
 from byteprophet.launcher import JobSpec, run_job
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(400)]
@@ -25,6 +26,10 @@ def trained(folder: Path, *syncs: str) -> list[torch.Tensor]:
             timeout_s=180.0,
         )
         run_job(spec).check()
+        if sync:  # every rank has the whole state, so a replay must not shard it
+            used = read_strategy_file(strategy_path(spec.run_directory)).strategy
+            assert not used.shardable
+            assert not any(bucket.sharded for bucket in used.buckets)
     found: list[torch.Tensor] = torch.load(folder / "result")
     return found
 

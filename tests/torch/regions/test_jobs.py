@@ -9,10 +9,10 @@ import pytest
 
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
 from byteprophet.job.region_costs import read_region_costs
-from byteprophet.job.strategy import BF16, BYTEPS, COMPILED, DEAR, EAGER, Region
+from byteprophet.job.strategy import BF16, BYTEPS, COMPILED, DEAR, EAGER, RECOMPUTED, Region
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.launcher import JobSpec, run_job
-from byteprophet.runtime_settings import REGION_COSTS, REGION_MODES
+from byteprophet.runtime_settings import REGION_BUDGET_S, REGION_COSTS, REGION_MODES
 
 from ...thorough import asked, pairs
 
@@ -110,3 +110,30 @@ def test_a_script_measures_its_regions(tmp_path: Path) -> None:
     assert costs.regions[("1",)].modes != costs.regions[("0",)].modes
     assert len([line for line in said if line.startswith("regions: ")]) < len(costs.regions)
     assert not (tmp_path / "dear" / "rank-0.txt").exists()
+
+
+@pytest.mark.job(2)
+def test_what_takes_most_is_measured_within_a_budget_and_the_rest_later(tmp_path: Path) -> None:
+    """Three of the four blocks are equal, so they are most of the model."""
+    path = tmp_path / "costs.json"
+    found = []
+    for budget_s in ("1e-9", "900"):
+        spec = JobSpec(
+            command=(sys.executable, str(WORKER), str(tmp_path), "dear"),
+            run_directory=tmp_path / f"run-{len(found)}",
+            workers=1,
+            servers=0,
+            environment={
+                REGION_COSTS: str(path),
+                REGION_MODES: RECOMPUTED,
+                REGION_BUDGET_S: budget_s,
+            },
+            timeout_s=200.0,
+        )
+        run_job(spec).check()
+        found.append(read_region_costs(path))
+    first, second = found
+    assert {*first.regions} == {("1",), ("2",), ("3",)}
+    assert not second.unmeasured
+    assert {*first.regions} | {*first.unmeasured} == {*second.regions}
+    assert {modules: second.regions[modules] for modules in first.regions} == first.regions

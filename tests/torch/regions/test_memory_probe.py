@@ -14,12 +14,18 @@ import torch
 from torch import nn
 
 from byteprophet.cli.main import run_cli
+from byteprophet.job.region_costs import read_region_costs
 from byteprophet.job.region_memory import RegionMemory, read_region_memory
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.memory.mixes import profile_regions
 from byteprophet.memory.training import Training
-from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MODES
+from byteprophet.runtime_settings import (
+    REGION_BUDGET_S,
+    REGION_COSTS,
+    REGION_MEMORY,
+    REGION_MODES,
+)
 from byteprophet.torch.regions.memory_probe import MemoryProbe
 
 from ...namespaces import why_not_permitted
@@ -69,6 +75,7 @@ def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
         environment={
             REGION_COSTS: str(tmp_path / "costs.json"),
             REGION_MODES: "recomputed",
+            REGION_BUDGET_S: "1e-9",
             REGION_MEMORY: str(path),
         },
         timeout_s=200.0,
@@ -77,6 +84,7 @@ def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
     memory = read_region_memory(path)
     assert memory.shardable  # Adam updates each element on its own
     assert memory.units == tuple((each,) for each in PATHS)
+    assert {*read_region_costs(tmp_path / "costs.json").regions} == {*memory.units}
     adam = functools.partial(torch.optim.Adam, lr=1e-3)
     predicted = profile_regions(Training(Network(), [batch()], _loss, adam), PATHS)
     mixes = list(itertools.product((0, 1), repeat=len(PATHS)))

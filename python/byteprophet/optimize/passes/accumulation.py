@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from byteprophet.job import Job
-from byteprophet.optimize.gradient_changes import (
-    ACCUMULATION,
-    why_not_accumulate,
-    with_accumulation,
-)
+from byteprophet.optimize.gradient_changes import why_not_accumulate, with_accumulation
 from byteprophet.optimize.moves import Effect, Hints, Move
 
 _STEPS = (1, 2, 4, 8)
@@ -22,7 +18,7 @@ _STEPS = (1, 2, 4, 8)
 class Accumulation:
     """Offers to exchange gradients in every second, fourth or eighth step only."""
 
-    name = ACCUMULATION
+    name = "accumulation"
     effect = Effect.LOSSY
     changes_steps = True
     why = "Gradients of several steps travel once, so that most steps wait for nothing."

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16, FP16
 from byteprophet.optimize.gradient_changes import (
-    cast_pass,
     was_cast_by_pass,
     why_not_cast,
     with_reduce_dtype,
@@ -48,7 +47,7 @@ class _HalfGradients:
 class Bf16Gradients(_HalfGradients):
     """Lets gradients travel as bfloat16, without servers."""
 
-    name = cast_pass(BF16)
+    name = "bf16-gradients"
     why = "Gradients in bfloat16 are half as many bytes, and casting them takes less than it saves."
     reduce_dtype = BF16
 
@@ -56,6 +55,6 @@ class Bf16Gradients(_HalfGradients):
 class Fp16Gradients(_HalfGradients):
     """Lets gradients travel as float16."""
 
-    name = cast_pass(FP16)
+    name = "fp16-gradients"
     why = "Gradients in float16 are half as many bytes, and casting them takes less than it saves."
     reduce_dtype = FP16

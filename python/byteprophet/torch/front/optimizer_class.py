@@ -171,7 +171,6 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
-        refuse_lossy(self._front)
         self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
         _refuse_unused(self._front, "load_state_dict()")

@@ -7,6 +7,7 @@ pass uses.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from byteprophet.torch.tensors.nested import fields_of, is_record, tensors_in
 class ModuleCall:
     """One call. ``calls``: those that its forward made directly, in order.
 
+    ``took_ns``: with what recording adds, so it only compares calls of one recorded pass.
+
     ``versions``: of the tensors among its inputs, when it began.
 
     ``readers``: of the output, once this call had returned it. Each is the calls that were open,
@@ -35,6 +38,7 @@ class ModuleCall:
     named_inputs: dict[str, Any]
     versions: tuple[int, ...] = ()
     output: Any = None
+    took_ns: int = 0
     calls: list[ModuleCall] = field(default_factory=list)
     readers: set[tuple[ModuleCall, ...]] = field(default_factory=set)
 
@@ -73,6 +77,7 @@ class CallRecorder:
     def __init__(self, root: nn.Module, done: Callable[[ModuleCall], None]) -> None:
         self._done = done
         self._open: list[ModuleCall] = []
+        self._began_ns: list[int] = []  # of the open calls
         self._made: dict[int, ModuleCall] = {}  # outputs, by their identity: calls keep them alive
         self._mode: _Functions | None = None
         self._handles = [root.register_forward_hook(self._leave, always_call=True, prepend=True)]
@@ -91,6 +96,7 @@ class CallRecorder:
         def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
             if not path:
                 self._open.clear()  # of a pass that ended by an exception
+                self._began_ns.clear()
             elif not self._open:
                 return  # somebody calls a part of the model
             call = ModuleCall(path, module, inputs, named, versions_of((inputs, named)))
@@ -100,6 +106,7 @@ class CallRecorder:
                 self._mode = _Functions(self._read)
                 self._mode.__enter__()  # type: ignore[no-untyped-call]
             self._open.append(call)
+            self._began_ns.append(time.monotonic_ns())
 
         return before
 
@@ -111,6 +118,7 @@ class CallRecorder:
         self._read(output)
         call = self._open.pop()
         call.output = output
+        call.took_ns = time.monotonic_ns() - self._began_ns.pop()
         if isinstance(output, Tensor):
             self._made[id(output)] = call
         if not self._open:

@@ -7,8 +7,9 @@
 With ``BYTEPROPHET_REGION_MEMORY``, the process does not end then, but after the iterations in which
 it measures memory (``memory_probe.py``).
 
-Lengths are measured in the order of ``_LENGTHS``: what is left when ``_BUDGET_S`` is over stays
-unknown, and no strategy uses it.
+Lengths are measured in the order of ``_LENGTHS``, and of each length, what takes most of the
+forward pass first. When the time for it is over, the rest stays unknown, and no strategy uses it.
+With memory, units are measured in any case: what fits depends on which of them can be recomputed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -48,7 +50,6 @@ from byteprophet.torch.tensors import module_calls
 
 _PASSES_BEFORE = 2
 _LENGTHS = (1, 2, 4, 3)
-_BUDGET_S = 900.0
 
 
 def measure_and_end(
@@ -62,12 +63,12 @@ def measure_and_end(
 
     ``shardable``: whether ``optimizer`` may update shards of them.
     """
-    path, modes = Path(settings.region_costs), settings.region_modes
+    path = Path(settings.region_costs)
     names = {id(parameter): name for name, parameter in named}
 
     def measure(root: ModuleCall) -> None:
         with _left_on_error():
-            units, plain = _measure(root, names, path, modes)
+            units, plain = _measure(root, names, path, settings)
             if settings.region_memory:
                 save = partial(_save_and_leave, Path(settings.region_memory))
                 MemoryProbe(root.module, units, named, optimizer, save, plain, shardable=shardable)
@@ -106,14 +107,17 @@ def _save_and_leave(path: Path, memory: RegionMemory) -> None:
 
 
 def _measure(
-    root: ModuleCall, names: Mapping[int, str], path: Path, modes: Sequence[str]
+    root: ModuleCall, names: Mapping[int, str], path: Path, settings: RuntimeSettings
 ) -> tuple[tuple[Unit, ...], frozenset[Unit]]:
     """Measure the regions.
 
     Returns the longest chain of units, and those of them that cannot be recomputed.
     """
+    modes = settings.region_modes
     found = chains(root)
     all_units = tuple(tuple(unit.paths for unit in chain) for chain in found)
+    units = max(all_units[1:], key=len, default=all_units[0])
+    in_any_case = {*units} if settings.region_memory else set()
     regions = _known(path, all_units, modes)
     calls = {call.path: call for call in _all_calls(root)}
     twice_asked = any(RECOMPUTED in mode.split("-") for mode in modes)
@@ -122,17 +126,28 @@ def _measure(
     def not_twice(modules: Unit) -> str:
         return why_not_recomputed([calls[module] for module in modules]) if twice_asked else ""
 
-    def kind(modules: Unit) -> Hashable:
+    @cache
+    def structure(modules: Unit) -> Hashable:
         run = [calls[module] for module in modules]
         held = region_parameters([call.module for call in run])
-        return _structure(run), tuple(id(each) in names for each in held), not_twice(modules)
+        return _structure(run), tuple(id(each) in names for each in held)
+
+    def kind(modules: Unit) -> Hashable:
+        return structure(modules), not_twice(modules)
 
     measured: dict[Hashable, Unit] = {kind(modules): modules for modules in regions}
+    unmeasured: list[Unit] = []
+    runs = list(_runs(all_units, calls, structure))
+    seen = {structure(modules) for modules in regions}
+    progressed = False  # each call measures one region at least
     began_s = time.monotonic()
-    for modules in _runs(all_units):
-        if time.monotonic() - began_s > _BUDGET_S:
-            warn(f"{path}: time is up: not all regions were measured")
-            break
+    for number, modules in enumerate(runs, 1):
+        late = progressed and time.monotonic() - began_s > settings.region_budget_s
+        late = late and modules not in in_any_case
+        if late and (structure(modules) not in seen or kind(modules) not in measured):
+            unmeasured.append(modules)
+            continue
+        seen.add(structure(modules))
         run = [calls[module] for module in modules]
         held = region_parameters([call.module for call in run])
         trained = [id(parameter) in names for parameter in held]
@@ -140,6 +155,7 @@ def _measure(
         twin = measured.setdefault(kind(modules), modules)
         said = ", ".join(module or "the whole model" for module in modules)
         if twin == modules and twin not in regions:
+            progressed = True
             costs, refused = measure_region(run, (EAGER, *modes), not_twice(modules))
             if EAGER in costs:
                 costs = {mode: _of_some(cost, trained) for mode, cost in costs.items()}
@@ -150,8 +166,7 @@ def _measure(
         elif twin in regions:
             known = regions[twin]
             regions[modules] = RegionCost(parameters, known.modes, known.refused)
-        write_region_costs(path, RegionCosts(all_units, regions))
-    units = max(all_units[1:], key=len, default=all_units[0])
+        write_region_costs(path, RegionCosts(all_units, regions, (*unmeasured, *runs[number:])))
     return units, _told({unit: not_twice(unit) for unit in units})
 
 
@@ -188,14 +203,29 @@ def _known(
     }
 
 
-def _runs(all_units: Sequence[Sequence[Unit]]) -> Iterator[Unit]:
-    """The runs of units to measure: the whole model, then from short to long, then whole chains."""
+def _runs(
+    all_units: Sequence[Sequence[Unit]],
+    calls: Mapping[str, ModuleCall],
+    structure: Callable[[Unit], Hashable],
+) -> Iterator[Unit]:
+    """The runs of units to measure: units, the whole model, whole chains, then longer runs.
+
+    Of each length, those whose structure takes most of the forward pass in all come first.
+    """
+    (whole,), *parts = all_units
     for length in _LENGTHS:
-        for units in all_units:
-            for first in range(len(units) - length + 1):
-                yield sum(units[first : first + length], ())
+        runs = [
+            sum(units[first : first + length], ())
+            for units in parts
+            for first in range(len(units) - length + 1)
+        ]
+        took_ns: Counter[Hashable] = Counter()
+        for modules in runs:
+            took_ns[structure(modules)] += sum(calls[module].took_ns for module in modules)
+        yield from sorted(runs, key=lambda modules: -took_ns[structure(modules)])
         if length == 1:
-            yield from (sum(units, ()) for units in all_units if len(units) > 1)
+            yield whole
+            yield from (sum(units, ()) for units in parts if len(units) > 1)
 
 
 def _structure(calls: Sequence[ModuleCall]) -> Hashable:

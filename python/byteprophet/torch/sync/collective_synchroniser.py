@@ -355,6 +355,7 @@ class CollectiveSynchroniser:
                     buckets=tuple(buckets),
                     bucket_bytes=fixed_bytes,
                     owners=self.owners.unequal,
+                    shardable=self.bucketing.shardable,
                 ),
                 sizes_bytes,
                 since=self._operations.iteration + 1,
