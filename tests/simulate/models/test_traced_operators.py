@@ -12,7 +12,6 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
-from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import compile_program
 from byteprophet.simulate.compile.steps import Collective
 from byteprophet.simulate.models.traced import Make, traced
@@ -230,21 +229,48 @@ def test_dropout_of_nothing_is_no_operator() -> None:
     assert operators(0.1) == ["linear", "dropout", "relu"]
 
 
-def test_products_of_different_types_are_refused_with_the_module() -> None:
-    class Widened(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(_WIDTH, _WIDTH)
+class _Widened(nn.Module):
+    """Its layers read 32 bits, which ``narrows`` converts as autocast does."""
 
-        def forward(self, rows: Tensor) -> Tensor:
-            made: Tensor = self.layer(rows.float())
-            return made
+    def __init__(self, narrows: bool) -> None:
+        super().__init__()
+        self.narrows = narrows
+        self.layer, self.cut = nn.Linear(_WIDTH, _WIDTH), nn.Conv1d(_WIDTH, _WIDTH, 1)
+        self.attention = nn.MultiheadAttention(_WIDTH, _HEADS, batch_first=True)
 
-    module, inputs = _layer(lambda: nn.Sequential(Widened()))(2)
+    def forward(self, rows: Tensor) -> Tensor:
+        wide = rows + torch.arange(_WIDTH, device=rows.device).float().sin()
+        read = self._read(wide)
+        wide = self.attention(read, read, read, need_weights=False)[0].float()
+        made = self.layer(self._read(wide)).float().exp()
+        made = self.cut(self._read(made.mT))
+        scores: Tensor = made @ self._read(wide)
+        return scores
+
+    def _read(self, wide: Tensor) -> Tensor:
+        return wide.to(self.layer.weight.dtype) if self.narrows else wide
+
+
+def test_products_of_16_and_32_bits_compute_in_16_as_under_autocast() -> None:
+    rows = torch.rand(2, _TOKENS, _WIDTH, dtype=torch.bfloat16)
+    mixed, narrow = _Widened(narrows=False).bfloat16(), _Widened(narrows=True).bfloat16()
+    narrow.load_state_dict(mixed.state_dict())
     with pytest.raises(RuntimeError, match="dtype"):
-        module.bfloat16()(*inputs)
-    with pytest.raises(UserError, match=r"own: 0\.layer\.linear: multiplies .*bfloat16 and .*32"):
-        traced("own", _layer(lambda: nn.Sequential(Widened())))
+        mixed(rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(mixed(rows), narrow(rows))
+    found = [
+        traced("own", _layer(lambda narrows=narrows: nn.Sequential(_Widened(narrows))))(2)
+        for narrows in (False, True)
+    ]
+    first, second = (
+        [each.flops for _, each in one.root.operators() if each.flops] for one in found
+    )
+    assert first == second
+    assert len(first) > 3
+    strategy = parse_strategy("micro_batch=2", 1)
+    saved = [compile_program(one, strategy).stages[0].saved_bytes for one in found]
+    assert saved[0] == saved[1]
 
 
 def test_what_has_no_gradient_needs_no_backward_pass() -> None:

@@ -23,7 +23,7 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.own_code import Make, refusing_failures
 from byteprophet.simulate.models.traced_axes import operator_name
-from byteprophet.simulate.models.traced_first_run import in_16_bits, run_once
+from byteprophet.simulate.models.traced_first_run import run_once
 from byteprophet.simulate.models.traced_in_place import check_in_place
 from byteprophet.simulate.models.traced_nodes import Node, Reader, Tensor
 from byteprophet.simulate.models.traced_operators import operator_of
@@ -106,7 +106,9 @@ class _Exported(NamedTuple):
 def _exported(name: str, make: Make, batch: int) -> _Exported:
     import torch
 
-    with refusing_failures(f"model {name}", "cannot be traced"):
+    from byteprophet.simulate.models.traced_precision import ProductsIn16Bits, in_16_bits
+
+    with refusing_failures(f"model {name}", "cannot be traced"), ProductsIn16Bits():
         with torch.device("meta"):
             module, inputs = in_16_bits(*make(batch))
         flops = run_once(name, module, inputs)

@@ -24,18 +24,6 @@ _OF_VALUES = {
 """
 
 
-def in_16_bits(module: Any, inputs: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The module and its inputs as they are when it is trained: with 16 bits."""
-    import torch
-    from torch.utils._pytree import tree_map
-
-    def converted(one: Any) -> Any:
-        floating = isinstance(one, torch.Tensor) and one.dtype.is_floating_point
-        return one.bfloat16() if floating else one
-
-    return module.bfloat16(), tuple(tree_map(converted, one) for one in inputs)
-
-
 def run_once(name: str, module: Any, inputs: Sequence[Any]) -> int:
     """Run a model on the meta device.
 
