@@ -8,7 +8,8 @@ pipeline and context parallelism, FSDP2, recomputation, and combinations (``hybr
 Every rank has a host of its own behind a limited link. Compute is **paced**: four ranks share two
 cores here, so operators take the time that they took in the same job while no other rank computed,
 and all messages travel (``hybrid_operators.py`` and ``hybrid_device.py`` say how and why).
-``--compute real`` computes instead; ranks then share cores, which the simulator does not know.
+``--compute real`` computes instead. Operators are then slower beside collectives, whose threads
+take the same core, and by how much is calibrated, too.
 
 Nothing that is predicted is fitted on it. Operators come from ``byteprophet costs collect``, and
 collectives from ones that ran alone, as jobs issue them (``hybrid_links.py``). A few constants are
@@ -199,7 +200,8 @@ class _Jobs:
         """The cluster, from operators and collectives that ran alone."""
         links = self.links(chosen)
         times, queue_ns = times_of(links), queue_ns_of(links)
-        return cluster_of(self.costs(chosen), times, self.rate_bps, queue_ns)
+        costs = self.costs(chosen)
+        return cluster_of(costs, times, self.rate_bps, queue_ns, paced=self._paced)
 
     def paced_operators(self, chosen: Sequence[Case]) -> OperatorTable:
         """The times of all operators that ranks call, as slow as in the jobs."""

@@ -49,6 +49,8 @@ caches hold them, and an efficiency is at most 1."""
 _MEMORY_BYTES = 1 << 40
 _BASE_NS, _STEP_NS, _EFFICIENCY = 1_000_000, 500_000, 0.95
 """Of gloo's collectives, before any is measured."""
+_OVERLAP_SLOWDOWN = 0.3
+"""Of operators that compute beside a collective, before any job is looked at."""
 _FITS = 3
 """The next fit begins with the constants that one gives, so that guesses count little."""
 _ITERATIONS = 6
@@ -56,8 +58,8 @@ _UNKNOWN = 1.5
 """The uncertainty of these latencies."""
 _UNCERTAINTIES = {
     "gpu.matmul_efficiency": 0.1,
-    "gpu.attention_efficiency": 0.3,
-    "gpu.memory_efficiency": 0.3,
+    "gpu.attention_efficiency": 0.1,
+    "gpu.memory_efficiency": 0.1,
     "gpu.launch_ns": 0.5,
     "node.base_ns": _UNKNOWN,
     "network.step_ns": _UNKNOWN,
@@ -88,10 +90,22 @@ def slowed(table: CostTable, times: int) -> CostTable:
 
 
 def cluster_of(
-    table: CostTable, times: Sequence[Alone], rate_bps: int, queue_ns: int = 0
+    table: CostTable,
+    times: Sequence[Alone],
+    rate_bps: int,
+    queue_ns: int = 0,
+    *,
+    paced: bool = True,
 ) -> Cluster:
-    """The cluster of the jobs, from what was measured alone: operators, collectives, and queues."""
+    """The cluster of the jobs, from what was measured alone: operators, collectives, and queues.
+
+    Unless the device is ``paced``, gloo's threads take its core: operators are slower meanwhile.
+    """
     cluster = _described(table, rate_bps)
+    if not paced:
+        sources = {**cluster.beliefs.sources, "gpu.overlap_slowdown": Source("a guess", 1.0)}
+        slowed = replace(cluster.gpu, overlap_slowdown=_OVERLAP_SLOWDOWN)
+        cluster = replace(cluster, gpu=slowed, beliefs=Beliefs(sources))
     if not times:
         return cluster
     some = _in_simulated_bytes(fitted(times))

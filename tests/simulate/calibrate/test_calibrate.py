@@ -85,6 +85,18 @@ def test_a_run_that_is_far_off_among_others_counts_little() -> None:
     assert abs(found.errors[0]) < 0.01
 
 
+def test_a_constant_on_which_a_time_hardly_depends_is_no_factor_without_bound() -> None:
+    """Only the small time per collective may explain a run that takes three times as long."""
+    exact = {one.name: Source("exact", 0.0) for one in constants(CLUSTER)}
+    name = "node.base_ns"
+    beliefs = Beliefs({**exact, name: Source("a guess", 1.5)})
+    cluster = replace(CLUSTER, beliefs=beliefs)
+    (run,) = ran(cluster, 1)
+    found = calibrate([replace(run, measured_ns=3 * run.measured_ns)], cluster, "a test")
+    assert value(cluster, name) < value(found.cluster, name) < run.measured_ns
+    assert abs(found.errors[0]) < abs(found.errors_before[0]) / 2
+
+
 def test_the_interval_is_that_of_normal_distributions() -> None:
     """With one uncertain constant: as a fine grid of it says."""
     exact = {one.name: Source("exact", 0.0) for one in constants(CLUSTER)}

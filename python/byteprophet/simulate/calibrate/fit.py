@@ -40,6 +40,9 @@ _WIDEST = 4.0
 _MOST_STEPS = 10
 _BEFORE_COUNTING = 2
 """Steps in which all runs count the same."""
+_LARGEST_STEP = 1.0
+"""Of the logarithm of a constant. A time may hardly depend on one that is small, and a step along
+its slope would be a factor without bound; the slope grows with the constant."""
 _ENOUGH = 1e-2
 """A step of constants, as a part of their uncertainties, after which there is no other."""
 
@@ -123,10 +126,12 @@ def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrate
             counts = _counts(errors)
         pull = known @ (start - at) + found.slopes.T @ (counts * errors) / NOISE**2
         step = np.linalg.solve(known + _information(counts, found.slopes), pull)
+        too_large = float(np.abs(step).max(initial=0.0)) / _LARGEST_STEP
+        step /= max(1.0, too_large)
         current = with_constants(current, dict(zip(names, np.exp(at + step), strict=True)))
         values = {one.name: one.value for one in constants(current)}
         before_at, at = at, np.log([values[name] for name in names])
-        if number == _BEFORE_COUNTING - 1:
+        if number == _BEFORE_COUNTING - 1 or too_large > 1:
             found = _linearise(runs, current, names)
         else:  # slopes change little
             found = found._replace(predicted=_predicted(runs, current))
