@@ -104,8 +104,8 @@ def cluster_of(
     cluster = _described(table, rate_bps)
     if not paced:
         sources = {**cluster.beliefs.sources, "gpu.overlap_slowdown": Source("a guess", 1.0)}
-        slowed = replace(cluster.gpu, overlap_slowdown=_OVERLAP_SLOWDOWN)
-        cluster = replace(cluster, gpu=slowed, beliefs=Beliefs(sources))
+        shared = replace(cluster.gpu, overlap_slowdown=_OVERLAP_SLOWDOWN)
+        cluster = replace(cluster, gpu=shared, beliefs=Beliefs(sources))
     if not times:
         return cluster
     some = _in_simulated_bytes(fitted(times))

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import compile_program
 from byteprophet.simulate.compile.steps import Collective
 from byteprophet.simulate.models.traced import Make, traced
@@ -271,6 +272,19 @@ def test_products_of_16_and_32_bits_compute_in_16_as_under_autocast() -> None:
     strategy = parse_strategy("micro_batch=2", 1)
     saved = [compile_program(one, strategy).stages[0].saved_bytes for one in found]
     assert saved[0] == saved[1]
+
+
+def test_other_products_of_different_types_are_refused_with_the_module() -> None:
+    class Contracted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(_WIDTH, _WIDTH)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return torch.ops.aten.linear(rows.float(), self.layer.weight)
+
+    with pytest.raises(UserError, match=r"own: 0\.linear: multiplies .*bfloat16 and .*32"):
+        traced("own", _layer(lambda: nn.Sequential(Contracted())))
 
 
 def test_what_has_no_gradient_needs_no_backward_pass() -> None:

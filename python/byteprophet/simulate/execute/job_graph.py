@@ -246,7 +246,7 @@ class _Build:
 
     def _send_activations(self) -> None:
         """Activations go to the next stage, and their gradients back."""
-        count, network = self._strategy.micro_batches, self._tables.costs.cluster.network
+        count = self._strategy.micro_batches
         for later, edge in enumerate(self._program.stages[1:], 1):
             gathering_ns = self._tables.gathering_ns(edge.gathered_bytes)
             for act, source, target, size_bytes in (
@@ -262,8 +262,8 @@ class _Build:
                     transfer = replace(transfer, latency_ns=transfer.latency_ns + gathering_ns)
                     first = self._operations.flows(device, transfer, count)
                     flows = range(first, first + count)
-                    if transfer.between_nodes and network.queue_ns:
-                        self._operations.queued.update(dict.fromkeys(flows, 1))
+                    for flow in flows:
+                        self._operations.may_queue(flow, transfer)
                     waiting = self._first[at, target, act].tolist()
                     self._operations.depend_each(self._last[at, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)

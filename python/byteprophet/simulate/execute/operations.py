@@ -71,6 +71,11 @@ class Operations:
         count = len(durations_ns)
         return self.add_rows(durations_ns, [device] * count, [units] * count)
 
+    def may_queue(self, operation: int, transfer: Transfer) -> None:
+        """Note a transfer that waits in queues of the network, if it has any and they meet."""
+        if self.costs.cluster.network.queue_ns and True in transfer.links:
+            self.queued[operation] = transfer.passes
+
     def depend_each(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Make each operation of ``after`` wait for the one at the same place in ``before``."""
         self.before += before

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from byteprophet.simulate.costs.blocks import Pass, PassTime, Waited, slower
 from byteprophet.simulate.execute.meetings import Meetings
+from byteprophet.simulate.execute.operations import Operations
 from byteprophet.simulate.execute.ranks import Rank, Ranks
 from byteprophet.simulate.execute.wiring import units
 
@@ -52,21 +53,11 @@ class Passes:
         )
         ends = []
         for columns in several:
-            _note(rank, columns, here)
-            self._queue(columns, here)
+            _note(rank, columns, here, operations)
             self._chain(rank, columns, here)
             ends.append((here, here + len(columns) - 1))
             here += len(columns)
         return ends
-
-    def _queue(self, columns: _Columns, first: int) -> None:
-        """Note the collectives that may wait in queues of the network."""
-        operations = self._ranks.operations
-        if not operations.costs.cluster.network.queue_ns:
-            return
-        for number, waited in enumerate(columns.waited, first):
-            if waited is not None and True in waited.transfer.links:
-                operations.queued[number] = waited.transfer.passes
 
     def _of(self, rank: Rank, passed: Pass) -> _Columns:
         key = (rank.gpu, id(passed))
@@ -115,8 +106,8 @@ class Passes:
             rank.last = number
 
 
-def _note(rank: Rank, columns: _Columns, first: int) -> None:
-    """Note in a rank's record what the operations from ``first`` on are."""
+def _note(rank: Rank, columns: _Columns, first: int, operations: Operations) -> None:
+    """Note in a rank's record what the operations from ``first`` on are, and what may queue."""
     record = rank.record
     record.spent += columns.spent
     if len(columns.spent) == len(columns):
@@ -127,3 +118,4 @@ def _note(rank: Rank, columns: _Columns, first: int) -> None:
             record.computed.append(number)
         else:
             record.waited.append((number, waited.use, len(record.computed)))
+            operations.may_queue(number, waited.transfer)

@@ -21,6 +21,12 @@ Places: TypeAlias = Sequence[int | None]
 """For each axis of an output: the axis of an input that it is; None: the input has none."""
 
 
+def module_paths(node: Any) -> tuple[str, ...]:
+    """The paths of the modules within which an FX node is called; the innermost comes last."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return tuple(path for path, _ in stack.values() if path)
+
+
 def operator_name(node: Any) -> str:
     """The name of the operator that an FX node calls; that of one in place has no underscore."""
     target = node.target

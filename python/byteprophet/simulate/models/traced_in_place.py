@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.models.traced_axes import operator_name
+from byteprophet.simulate.models.traced_axes import module_paths, operator_name
 from byteprophet.simulate.models.traced_runs import memory_of, tensors_among
 
 
@@ -28,8 +28,9 @@ def check_in_place(name: str, graph: Any) -> None:
         for changed in _changed(node):
             for seen, last in last_reads[memory_of(changed.meta["val"])].items():
                 if places[seen] < at < last:
+                    who = ".".join((*module_paths(node)[-1:], operator_name(node)))
                     raise UserError(
-                        f"model {name}: {'.'.join((*_path(node), operator_name(node)))} changes a "
+                        f"model {name}: {who} changes a "
                         "part or a view of a tensor in place that is read later: put it together "
                         "by torch.cat or torch.stack"
                     )
@@ -50,9 +51,3 @@ def _changed(node: Any) -> Iterator[Any]:
         for one in given if isinstance(given, (list, tuple)) else [given]:
             if one in node.all_input_nodes:
                 yield one
-
-
-def _path(node: Any) -> list[str]:
-    """The path of the module that called an FX node; empty: the root."""
-    stack = node.meta.get("nn_module_stack") or {}
-    return [path for path, _ in stack.values() if path][-1:]

@@ -10,7 +10,7 @@ from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.models.traced_autograd import Learned, flops_of, learned
-from byteprophet.simulate.models.traced_axes import VIEWS, operator_name
+from byteprophet.simulate.models.traced_axes import VIEWS, module_paths, operator_name
 from byteprophet.simulate.models.traced_flops import NO_FLOPS, Flops
 from byteprophet.simulate.models.traced_flow import NOTHING, Passed, passed_on
 from byteprophet.simulate.models.traced_parameters import LAYERS, is_cut, is_split_alike
@@ -205,8 +205,7 @@ class Reader:
             return None
         its = learned(node, run, learns=bool(self._differentiable(node)))
         flops = flops_of(target, run.flops if run else NO_FLOPS, self._arguments(node))
-        stack = node.meta.get("nn_module_stack") or {}
-        paths = tuple(path for path, _ in stack.values() if path)
+        paths = module_paths(node)
         if flops.forward:
             self._check_types(node, (*paths[-1:], target))
         is_view = run.is_view if run else target in VIEWS
