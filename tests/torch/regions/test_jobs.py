@@ -113,8 +113,8 @@ def test_a_script_measures_its_regions(tmp_path: Path) -> None:
 
 
 @pytest.mark.job(2)
-def test_what_takes_most_is_measured_within_a_budget_and_the_rest_later(tmp_path: Path) -> None:
-    """Three of the four blocks are equal, so they are most of the model."""
+def test_one_structure_is_measured_without_a_budget_and_the_rest_later(tmp_path: Path) -> None:
+    """The first block's input needs no gradient, so its structure differs from the others'."""
     path = tmp_path / "costs.json"
     found = []
     for budget_s in ("1e-9", "900"):
@@ -133,7 +133,7 @@ def test_what_takes_most_is_measured_within_a_budget_and_the_rest_later(tmp_path
         run_job(spec).check()
         found.append(read_region_costs(path))
     first, second = found
-    assert {*first.regions} == {("1",), ("2",), ("3",)}
+    assert {*first.regions} in ({("0",)}, {("1",), ("2",), ("3",)}, {("4",)})
     assert not second.unmeasured
     assert {*first.regions} | {*first.unmeasured} == {*second.regions}
     assert {modules: second.regions[modules] for modules in first.regions} == first.regions

@@ -7,9 +7,9 @@
 With ``BYTEPROPHET_REGION_MEMORY``, the process does not end then, but after the iterations in which
 it measures memory (``memory_probe.py``).
 
-Lengths are measured in the order of ``_LENGTHS``, and of each length, what takes most of the
-forward pass first. When the time for it is over, the rest stays unknown, and no strategy uses it.
-With memory, units are measured in any case: what fits depends on which of them can be recomputed.
+Regions are measured in the order of ``measuring_order.py``. When the time for it is over, the rest
+stays unknown, and no strategy uses it. With memory, units are measured in any case: what fits depends on
+which of them can be recomputed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -43,13 +42,13 @@ from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.regions.calls import CallRecorder, ModuleCall
 from byteprophet.torch.regions.chains import chains
 from byteprophet.torch.regions.cost import measure_region, region_parameters
+from byteprophet.torch.regions.measuring_order import measuring_order
 from byteprophet.torch.regions.memory_probe import MemoryProbe
 from byteprophet.torch.regions.root import at_first_forward
 from byteprophet.torch.regions.twice import why_not_recomputed
 from byteprophet.torch.tensors import module_calls
 
 _PASSES_BEFORE = 2
-_LENGTHS = (1, 2, 4, 3)
 
 
 def measure_and_end(
@@ -137,14 +136,20 @@ def _measure(
 
     measured: dict[Hashable, Unit] = {kind(modules): modules for modules in regions}
     unmeasured: list[Unit] = []
-    runs = list(_runs(all_units, calls, structure))
+    runs = list(measuring_order(all_units, calls, structure))
     seen = {structure(modules) for modules in regions}
     progressed = False  # each call measures one region at least
     began_s = time.monotonic()
+
+    def late() -> bool:
+        return progressed and time.monotonic() - began_s > settings.region_budget_s
+
+    def takes_time(modules: Unit) -> bool:
+        """``kind`` comes last: it runs modules of a new structure twice."""
+        return structure(modules) not in seen or kind(modules) not in measured
+
     for number, modules in enumerate(runs, 1):
-        late = progressed and time.monotonic() - began_s > settings.region_budget_s
-        late = late and modules not in in_any_case
-        if late and (structure(modules) not in seen or kind(modules) not in measured):
+        if late() and modules not in in_any_case and takes_time(modules):
             unmeasured.append(modules)
             continue
         seen.add(structure(modules))
@@ -201,31 +206,6 @@ def _known(
         for modules, region in known.regions.items()
         if {*modes} <= {*region.modes, *region.refused}
     }
-
-
-def _runs(
-    all_units: Sequence[Sequence[Unit]],
-    calls: Mapping[str, ModuleCall],
-    structure: Callable[[Unit], Hashable],
-) -> Iterator[Unit]:
-    """The runs of units to measure: units, the whole model, whole chains, then longer runs.
-
-    Of each length, those whose structure takes most of the forward pass in all come first.
-    """
-    (whole,), *parts = all_units
-    for length in _LENGTHS:
-        runs = [
-            sum(units[first : first + length], ())
-            for units in parts
-            for first in range(len(units) - length + 1)
-        ]
-        took_ns: Counter[Hashable] = Counter()
-        for modules in runs:
-            took_ns[structure(modules)] += sum(calls[module].took_ns for module in modules)
-        yield from sorted(runs, key=lambda modules: -took_ns[structure(modules)])
-        if length == 1:
-            yield whole
-            yield from (sum(units, ()) for units in parts if len(units) > 1)
 
 
 def _structure(calls: Sequence[ModuleCall]) -> Hashable:
