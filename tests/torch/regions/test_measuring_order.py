@@ -13,7 +13,9 @@ from byteprophet.torch.regions.measuring_order import measuring_order
 
 def _order(took_ns: dict[str, int], structures: dict[str, str]) -> list[str]:
     """The runs in their order, each as the names of its modules."""
-    calls = {name: ModuleCall(name, nn.Identity(), (), {}, took_ns=t) for name, t in took_ns.items()}
+    calls = {
+        name: ModuleCall(name, nn.Identity(), (), {}, took_ns=ns) for name, ns in took_ns.items()
+    }
     units: list[list[Unit]] = [[("whole",)], [(name,) for name in took_ns if name != "whole"]]
     found = measuring_order(units, calls, lambda run: tuple(structures[name] for name in run))
     return ["".join(run) for run in found]

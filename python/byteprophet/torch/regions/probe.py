@@ -8,8 +8,8 @@ With ``BYTEPROPHET_REGION_MEMORY``, the process does not end then, but after the
 it measures memory (``memory_probe.py``).
 
 Regions are measured in the order of ``measuring_order.py``. When the time for it is over, the rest
-stays unknown, and no strategy uses it. With memory, units are measured in any case: what fits depends on
-which of them can be recomputed.
+stays unknown, and no strategy uses it. With memory, units are measured in any case: what fits
+depends on which of them can be recomputed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
