@@ -18,6 +18,8 @@ DOCS_VENV := .venv-docs
 # Packages are installed with --no-compile: to compile all of their modules takes 40 s of one processor, and Python
 # keeps what it compiles when it first imports one, unless this variable forbids that.
 unexport PYTHONDONTWRITEBYTECODE
+# One name of the compiler in all builds: for another one, ccache compiles everything once more.
+export CXX
 SITE := build/site
 
 .PHONY: FORCE help build demo test test-thorough test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-packages test-pages

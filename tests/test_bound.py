@@ -45,6 +45,8 @@ from byteprophet.strategy.explanation import explain
 from byteprophet.strategy.local import local
 from byteprophet.strategy.mixed import with_routes
 
+from .thorough import examples
+
 MS = 1_000_000
 ITERATIONS = 8
 SETTLED = 4
@@ -188,7 +190,7 @@ def test_ranks_need_not_be_in_step() -> None:
 
 
 @pytest.mark.parametrize("runtime", [BYTEPS, MIXED, *OURS, DDP, WFBP, FSDP2])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(data=st.data())
 def test_no_job_is_predicted_to_be_faster_than_its_bound(runtime: str, data: st.DataObject) -> None:
     job = data.draw(jobs(runtime))
@@ -199,7 +201,7 @@ def test_no_job_is_predicted_to_be_faster_than_its_bound(runtime: str, data: st.
 
 
 @pytest.mark.parametrize("runtime", [BYTEPS, MIXED, *OURS, DDP])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(data=st.data())
 def test_what_is_said_beside_a_prediction_is_not_above_it(
     runtime: str, data: st.DataObject

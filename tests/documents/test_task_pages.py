@@ -18,6 +18,7 @@ import pytest
 from documents import DOCS, NEEDS, PAGES, Block, blocks
 
 from ..namespaces import why_not_permitted
+from ..thorough import by_default
 
 pytest.importorskip("torch")
 pytest.importorskip("byteps.torch")
@@ -35,6 +36,8 @@ def is_run(block: Block) -> bool:
 
 
 FOLLOWED = [page.name for page in DOCS.glob("*.md") if any(map(is_run, blocks(page)))]
+DEFAULT = [name for name in FOLLOWED if _MINUTES or name != "gpu-memory.md"]
+"""Pages that are followed without ``--thorough``, too."""
 
 
 def write_files(directory: Path) -> None:
@@ -76,7 +79,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.job
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", sorted(FOLLOWED))
+@pytest.mark.parametrize("name", by_default(sorted(FOLLOWED), DEFAULT))
 def test_a_page_can_be_followed(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     write_files(tmp_path)
     printed: set[str] | None = None  # None: the last commands were not run

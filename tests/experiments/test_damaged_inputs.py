@@ -19,7 +19,7 @@ from ..thorough import examples
 QUICK = ("workloads", "keys", "learned", "messages", "values")
 NEVER_REFUSED = ("rounds.json",)
 """What is wrong in these is measured again."""
-MUTATIONS = examples(30, 200)
+MUTATIONS = examples(20, 200)
 OF_A_RUN = 25
 SEED = 20261125
 

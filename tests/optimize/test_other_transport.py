@@ -30,6 +30,7 @@ from byteprophet.replay.predict import kind_of
 
 from ..measure.test_servers import a_job
 from ..namespaces import why_not_permitted
+from ..thorough import THOROUGH
 from .network_jobs import recorded
 
 SCRIPT = Path(__file__).parents[1] / "torch" / "in_place_script.py"
@@ -161,7 +162,9 @@ def test_the_run_under_another_transport_is_that_of_its_run(
 
 @pytest.mark.job(10)
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
-@pytest.mark.parametrize(("runtime", "trials"), [(BYTEPS, 2), ("dear", 1)])
+@pytest.mark.parametrize(
+    ("runtime", "trials"), [(BYTEPS, 2), pytest.param("dear", 1, marks=THOROUGH)]
+)
 def test_a_real_job_runs_under_the_other_transport(
     runtime: str, trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.workload import Workload
 
+from ...thorough import THOROUGH
+
 _UNTIED = "gpt:layers=3,hidden=64,heads=4,vocabulary=128,tied=0"
 _JOBS = (
     ("gpt2", "micro_batch=2"),
@@ -21,7 +23,7 @@ _JOBS = (
     (_UNTIED, "micro_batch=2"),
     ("bert-large", "micro_batch=2"),
     ("llama3-8b", "micro_batch=2 recompute=attention"),
-    ("resnet50", "micro_batch=2"),
+    pytest.param("resnet50", "micro_batch=2", marks=THOROUGH),
     ("vgg19", "micro_batch=2"),
 )
 
