@@ -8,8 +8,9 @@ pipeline and context parallelism, FSDP2, recomputation, and combinations (``hybr
 Every rank has a host of its own behind a limited link. Compute is **paced**: four ranks share two
 cores here, so operators take the time that they took in the same job while no other rank computed,
 and all messages travel (``hybrid_operators.py`` and ``hybrid_device.py`` say how and why).
-``--compute real`` computes instead. Operators are then slower beside collectives, whose threads
-take the same core, and by how much is calibrated, too.
+``--compute real`` computes instead. Operators are then slower beside those of other ranks and
+beside collectives, whose threads take the same cores. By how much is measured, too
+(``hybrid_beside.py``).
 
 Nothing that is predicted is fitted on it. Operators come from ``byteprophet costs collect``, and
 collectives from ones that ran alone, as jobs issue them (``hybrid_links.py``). A few constants are
@@ -42,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hybrid_beside import Beside, Lost, lost_of
 from hybrid_cases import REPORTED, TUNED, Case
 from hybrid_compute import PARTS, paced_ns, simulated_ns
 from hybrid_links import Measured, queue_ns_of, times_of
@@ -110,6 +112,8 @@ def main(arguments: Sequence[str]) -> None:
     paced = options.compute == "paced"
     if options.slowed != 1 and not paced:
         raise UserError("--slowed: goes with --compute paced")
+    if len(sizes) != 1 and not paced:
+        raise UserError("--ranks: one number of ranks goes with --compute real")
     jobs = _Jobs(options.out, options.iterations, rate_bps, options.slowed, paced=paced)
     make_directory(options.out)
     counted = {case: jobs.counted(case, chosen) for case in chosen}
@@ -187,7 +191,19 @@ class _Jobs:
             self.operators(chosen)  # measures both, if any operator is missing
         if not path.exists():
             write_table(path, self._collected(PASSES))
-        return slowed(read_table(path), self.slowed)
+        longer = self.slowed if self._paced else 1 + self._lost(chosen).operators
+        return slowed(read_table(path), longer)
+
+    def _lost(self, chosen: Sequence[Case]) -> Lost:
+        """What operators and collectives lose to each other in jobs of as many ranks."""
+        (ranks,) = {case.ranks for case in chosen}
+        path = self._out / f"beside-{format_rate(self.rate_bps)}-{ranks}.json"
+        if not path.exists():
+            self._say(f"operators beside others, {ranks} ranks")
+            config = Config([], beside=True, rate_bps=self.rate_bps)
+            seen = [rank["beside"] for rank in self._run(config, ranks, path.stem)]
+            write_whole(path, json.dumps(seen) + "\n")
+        return lost_of([Beside(*rank) for rank in read_json(path)])
 
     def _collected(self, passes: int) -> CostTable:
         import torch
@@ -201,7 +217,8 @@ class _Jobs:
         links = self.links(chosen)
         times, queue_ns = times_of(links), queue_ns_of(links)
         costs = self.costs(chosen)
-        return cluster_of(costs, times, self.rate_bps, queue_ns, paced=self._paced)
+        lost = None if self._paced else self._lost(chosen)
+        return cluster_of(costs, times, self.rate_bps, queue_ns, lost)
 
     def paced_operators(self, chosen: Sequence[Case]) -> OperatorTable:
         """The times of all operators that ranks call, as slow as in the jobs."""

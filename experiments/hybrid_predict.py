@@ -7,7 +7,8 @@ where the jobs have four, so rates of memory and links are halved.
 
 A job under our own runtime is simulated as far as its computation goes. That makes it a workload,
 which is planned and replayed as a recorded one would be. Its messages cost what is assumed where
-none were recorded. The updater's threads are not paced, so updates are not slowed.
+none were recorded. The updater's threads are not paced, so updates are not slowed. What its
+exchange takes from operators beside it counts as what gloo's does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from hybrid_beside import Lost
 from hybrid_cases import ELEMENT_BYTES, SIMULATED_BYTES, Case
 from hybrid_links import Alone, fitted
 
@@ -49,11 +51,14 @@ caches hold them, and an efficiency is at most 1."""
 _MEMORY_BYTES = 1 << 40
 _BASE_NS, _STEP_NS, _EFFICIENCY = 1_000_000, 500_000, 0.95
 """Of gloo's collectives, before any is measured."""
-_OVERLAP_SLOWDOWN = 0.3
-"""Of operators that compute beside a collective, before any job is looked at."""
+_LEAST_LOST = 0.01
+_LOST_UNCERTAINTY = 0.2
+"""Of what operators and collectives lose to each other."""
 _FITS = 3
 """The next fit begins with the constants that one gives, so that guesses count little."""
 _ITERATIONS = 6
+_OVERLAP_PASSES = 4
+"""How often it is found out how slowly a job computes while its link is busy."""
 _UNKNOWN = 1.5
 """The uncertainty of these latencies."""
 _UNCERTAINTIES = {
@@ -77,7 +82,7 @@ class Ran:
     measured_ns: float
 
 
-def slowed(table: CostTable, times: int) -> CostTable:
+def slowed(table: CostTable, times: float) -> CostTable:
     """The costs of operators on a core that is so many times slower. Collectives stay."""
     slower: dict[str, Any] = {}
     for field in fields(table):
@@ -94,18 +99,23 @@ def cluster_of(
     times: Sequence[Alone],
     rate_bps: int,
     queue_ns: int = 0,
-    *,
-    paced: bool = True,
+    lost: Lost | None = None,
 ) -> Cluster:
     """The cluster of the jobs, from what was measured alone: operators, collectives, and queues.
 
-    Unless the device is ``paced``, gloo's threads take its core: operators are slower meanwhile.
+    ``lost``: what operators and collectives lose to each other, unless devices are paced.
     """
     cluster = _described(table, rate_bps)
-    if not paced:
-        sources = {**cluster.beliefs.sources, "gpu.overlap_slowdown": Source("a guess", 1.0)}
-        shared = replace(cluster.gpu, overlap_slowdown=_OVERLAP_SLOWDOWN)
-        cluster = replace(cluster, gpu=shared, beliefs=Beliefs(sources))
+    if lost is not None:
+        gpu = replace(
+            cluster.gpu,
+            overlap_slowdown=max(_LEAST_LOST, lost.overlap),
+            collective_slowdown=max(_LEAST_LOST, lost.collective),
+        )
+        source = Source("measured on this machine", _LOST_UNCERTAINTY)
+        both = dict.fromkeys(("gpu.overlap_slowdown", "gpu.collective_slowdown"), source)
+        beliefs = Beliefs({**cluster.beliefs.sources, **both})
+        cluster = replace(cluster, gpu=gpu, beliefs=beliefs)
     if not times:
         return cluster
     some = _in_simulated_bytes(fitted(times))
@@ -185,8 +195,23 @@ def calibrated(cluster: Cluster, tuned: Sequence[Ran]) -> Calibrated:
 def predicted_ns(case: Case, cluster: Cluster, times_slowed: int) -> float:
     """The predicted time of an iteration, whose operators are so many times slower than here."""
     if case.runtime:
-        return float(Evaluator()(_own_job(case, cluster, times_slowed)).iteration_ns)
+        return _own_ns(_own_job(case, cluster, times_slowed), cluster.gpu.overlap_slowdown)
     return float(simulate_program(case.program, cluster).iteration_ns)
+
+
+def _own_ns(job: jobs.Job, overlap_slowdown: float) -> float:
+    """The iteration of a job under our own runtime, which computes slower while its link is busy.
+
+    Replay knows no such slowdown, so all operators take longer by the link's share of the time.
+    """
+    ranks, rate_bps = job.workers, job.cluster.workers[0].up_bps
+    link_ns = 2 * (ranks - 1) / ranks * job.model.size_bytes * 8e9 / rate_bps
+    iteration_ns = float(Evaluator()(job).iteration_ns)
+    for _ in range(_OVERLAP_PASSES if overlap_slowdown else 0):
+        factor = 1 + overlap_slowdown * min(1.0, link_ns / iteration_ns)
+        slower = replace(job, times=job.times.scaled(factor))
+        iteration_ns = float(Evaluator()(slower).iteration_ns)
+    return iteration_ns
 
 
 def _own_job(case: Case, cluster: Cluster, times_slowed: int) -> jobs.Job:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from hybrid_beside import measure_beside
 from hybrid_cases import Case
 from hybrid_device import Device, Watch
 from hybrid_links import measure_links, shorten_burst
@@ -52,6 +53,7 @@ class Config:
         turn: a file that a rank locks while an operator computes; then operators are measured.
         operators: the table of operators' times; empty: operators compute.
         links: whether collectives are measured first.
+        beside: whether it is measured what operators and collectives lose to each other.
         rate_bps: the limit of the rank's link; 0: none.
         slowed: operators take so many times as long.
         losses: whether to note losses.
@@ -62,6 +64,7 @@ class Config:
     turn: str = ""
     operators: str = ""
     links: bool = False
+    beside: bool = False
     rate_bps: int = 0
     slowed: int = 1
     losses: bool = False
@@ -219,6 +222,8 @@ def main(arguments: list[str]) -> int:
             print("hybrid: no real-time priority: times will be disturbed", flush=True)
         if config.links:
             found["links"] = [list(one) for one in measure_links(_hurry_gloo)]
+        if config.beside:
+            found["beside"] = list(measure_beside())
         rank = _Rank(config)
         for model, line in config.cases:
             case = Case(model, line)

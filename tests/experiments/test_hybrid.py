@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from hybrid_beside import Beside, Lost, lost_of
 from hybrid_cases import CHECKED, ELEMENT_BYTES, REPORTED, TUNED, Case
 from hybrid_device import Device, Operation, Paced, Watch, is_paceable
 from hybrid_links import Alone, Measured, times_of
@@ -393,6 +394,25 @@ def test_our_own_runtime_is_predicted_between_what_its_link_and_its_ranks_need()
         found_ns.append(predicted_ns(case, cluster, 1))
         assert max(computes_ns, sends_ns) <= found_ns[-1] <= computes_ns + sends_ns + 20e6
     assert found_ns[0] > 10 * found_ns[1]
+
+
+def test_a_job_that_computes_is_slowed_while_its_link_is_busy() -> None:
+    """Our own runtime by the link's share of the time, PyTorch's only beside collectives."""
+    lost = Lost(0.0, overlap=1.5, collective=0.5)
+    for line in ("dp=2 micro_batch=4", "dp=2 runtime=dear-planned micro_batch=4"):
+        case = Case("small", line)
+        free_ns, slowed_ns = (
+            predicted_ns(case, cluster_of(_COSTS, (), _RATE_BPS, lost=each), 1)
+            for each in (None, lost)
+        )
+        assert free_ns < slowed_ns < 2.5 * free_ns
+
+
+def test_what_is_lost_is_compared_with_what_takes_least_of_it() -> None:
+    one = Beside([10, 20], [20, 20], [50, 30], [100], [150])
+    other = Beside([10], [30], [60], [100], [150])
+    assert lost_of([one, other]) == pytest.approx(Lost(1.5, 1.0, 0.5))
+    assert lost_of([Beside([10], [10], [9], [9], [8])]) == Lost(0.0, 0.0, 0.0)
 
 
 @pytest.mark.job

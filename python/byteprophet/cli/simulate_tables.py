@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -58,7 +59,7 @@ def runs_table(runs: Sequence[MeasuredRun], found: Calibrated) -> Table:
 
 def constant_text(constant: Constant) -> str:
     """A constant's value and uncertainty."""
-    value = f"{constant.value:.3g}" if constant.is_part else f"{constant.value:,}"
+    value = f"{constant.value:,}" if constant.most == math.inf else f"{constant.value:.3g}"
     return f"{value} ± {constant.uncertainty:.1%}" if constant.uncertainty else value
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters import description
+from byteprophet.simulate.clusters.constants import with_constants
 from byteprophet.simulate.clusters.description import cluster_names, find_cluster
 
 _TEXT = (Path(description.__file__).parent / "dgx-1v.toml").read_text(encoding="utf-8")
@@ -36,6 +37,11 @@ def test_every_nvlink_of_a_v100_is_described() -> None:
             "gpu.multiprocessors is -1: must be a pos",
         ),
         ("matmul_efficiency = 0.75", "matmul_efficiency = 1.5", "more than 0 and at most 1"),
+        (
+            "overlap_slowdown = 0.2",
+            "overlap_slowdown = 17.0",
+            "is 17.0: must be more than 0 and at most 16",
+        ),
         ("launch_ns = 8_000", "launch_ns = 8_000\nspeed = 3", "gpu.speed: there is no such"),
         ("[network]", "[network]\nrails = 1", "network.rails is 1: must be true or false"),
         ("[network]", "[network]\nuplink_share = 2", "uplink_share is 2: must be more than 0"),
@@ -55,6 +61,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, said: str) -
 def test_an_unknown_cluster_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="dgx-a100"):
         find_cluster("no-such-cluster")
+
+
+def test_kernels_may_take_several_times_as_long_beside_collectives(tmp_path: Path) -> None:
+    """On a processor that the exchange needs, too. An efficiency is at most 1."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        _TEXT.replace("overlap_slowdown = 0.2", "overlap_slowdown = 2.5"), encoding="utf-8"
+    )
+    cluster = find_cluster(str(path))
+    assert cluster.gpu.overlap_slowdown == 2.5
+    names = ("gpu.overlap_slowdown", "gpu.matmul_efficiency")
+    changed = with_constants(cluster, dict.fromkeys(names, 5.0)).gpu
+    assert (changed.overlap_slowdown, changed.matmul_efficiency) == (5.0, 1.0)
 
 
 def test_leaf_switches_may_be_described(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def log_slopes(
 def _slope(
     job: Job, cluster: Cluster, base: float, constant: Constant, conditions: Conditions
 ) -> float:
-    up = not constant.is_part or constant.value * np.exp(_STEP) <= 1
+    up = constant.value * np.exp(_STEP) <= constant.most
     changed = with_constants(
         cluster, {constant.name: constant.value * np.exp(_STEP if up else -_STEP)}
     )

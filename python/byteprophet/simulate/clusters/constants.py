@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from byteprophet.simulate.clusters.beliefs import UNSTATED, Matrix
-from byteprophet.simulate.clusters.description import PARTS, Cluster
+from byteprophet.simulate.clusters.description import PARTS, Cluster, largest_part
 
 _LEAST = 1e-3
-"""Of a constant that is a part of something."""
+"""Of a constant that is no whole number."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,14 @@ class Constant:
         value: its value.
         uncertainty: its relative standard deviation; 0: it is taken as exact.
         source: where it comes from, in words.
-        is_part: whether it is at most 1.
+        most: what it may be at most; infinite: it is a whole number.
     """
 
     name: str
     value: float
     uncertainty: float
     source: str
-    is_part: bool
+    most: float
 
 
 def constants(cluster: Cluster) -> list[Constant]:
@@ -45,12 +46,12 @@ def constants(cluster: Cluster) -> list[Constant]:
             if value == field.default:
                 continue
             source = cluster.beliefs.of(name)
-            is_part = field.type == "float"
+            most = largest_part(field.name) if field.type == "float" else math.inf
             uncertainty = source.uncertainty
             if uncertainty is None:  # sizes, counts and peaks are what a data sheet says
-                estimated = is_part or name.endswith("_ns")
+                estimated = most < math.inf or name.endswith("_ns")
                 uncertainty = UNSTATED if estimated else 0.0
-            found.append(Constant(name, value, uncertainty, source.text, is_part))
+            found.append(Constant(name, value, uncertainty, source.text, most))
     return found
 
 
@@ -68,8 +69,8 @@ def with_constants(cluster: Cluster, values: Mapping[str, float]) -> Cluster:
         changed: dict[str, float] = {}
         for name, value in values.items():
             if name.startswith(f"{part}."):
-                whole = max(1, round(value))
-                kept = min(1.0, max(_LEAST, value)) if known[name].is_part else whole
+                most = known[name].most
+                kept = max(1, round(value)) if most == math.inf else min(most, max(_LEAST, value))
                 changed[name.removeprefix(f"{part}.")] = kept
         cluster = replace(cluster, **{part: replace(described, **changed)})
     return cluster

@@ -162,6 +162,8 @@ class Cluster:
         return node // self.network.nodes_per_leaf if self.network.nodes_per_leaf else 0
 
 
+_LARGEST_SLOWDOWN = 16
+"""That of ``prophet/graph/validate.cc``."""
 _WORDS = {"str": "a text", "int": "a positive whole number", "bool": "true or false"}
 
 
@@ -217,6 +219,11 @@ def load_cluster(path: Path) -> Cluster:
     return replace(cluster, beliefs=beliefs, costs=costs)
 
 
+def largest_part(key: str) -> int:
+    """The most that a constant may be that is no whole number. ``key``: its name, without table."""
+    return _LARGEST_SLOWDOWN if key.endswith("_slowdown") else 1
+
+
 def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
     """``given`` as a ``kind`` whose numbers are positive."""
     if not isinstance(given, dict):
@@ -238,9 +245,9 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
         elif wanted == "int":
             good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
         else:
-            good = is_number(value) and 0 < value <= 1
+            good = is_number(value) and 0 < value <= largest_part(key)
         if not good:
-            what = _WORDS.get(str(wanted), "more than 0 and at most 1")
+            what = _WORDS.get(str(wanted), f"more than 0 and at most {largest_part(key)}")
             raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")
     return kind(**given)
 
