@@ -12,6 +12,9 @@ Followed are, with their storages (``liveness.py``):
 - what gloo allocates (``gloo.py``).
 
 Not for CUDA: there NCCL has other buffers, and streams let memory go at other times.
+
+Threads: everything runs in the calling one. Meanwhile, the process has the fake process group, and
+``UntypedStorage.resize_`` is replaced, so no other thread may use torch.distributed.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from byteprophet.memory.training import Training
 _PARAMETER_BYTES = 4000
 """What the objects around a sharded parameter take on average besides those of its storages: they
 are DTensors, their specifications, and FSDP2's own (measured: 2900 to 4300 bytes per parameter in
-models of 32 to 320 tiny ones, of 2 to 40 per unit, with SGD and Adam)."""
+models of 32 to 320 tiny ones, 4 to 80 in a unit, with SGD and Adam)."""
 
 Shard = Callable[[nn.Module, DeviceMesh], object]
 """Calls ``fully_shard`` on a model and its units, with this mesh of all ranks."""
