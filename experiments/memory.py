@@ -15,11 +15,12 @@ Eight small models on one core. Printed:
 - *ranks*: two ranks of each runtime: the predicted interval, and what was measured;
 - *sharded*: two ranks over gloo whose models FSDP2 shards, in units of a block, of two blocks, of a
   block that keeps its parameters until the backward pass, and of a block that is recomputed: the
-  error of the prediction, and by how much the highest of five iterations was above their median.
+  error of the prediction and of torch's own ``FSDPMemTracker``, and by how much the highest of five
+  iterations was above their median.
 
 The peak is counted by ``malloc_peak.c``, which is compiled here (needs gcc) and takes the place of
-malloc in the measured processes. Writes ``memory.json`` to experiments/results. A quarter of an
-hour on two cores; ``--models`` and ``--parts`` choose.
+malloc in the measured processes. Writes ``memory.json`` to experiments/results. Three quarters of
+an hour on two cores, of which *sharded* takes a quarter; ``--models`` and ``--parts`` choose.
 """
 
 from __future__ import annotations
@@ -214,21 +215,26 @@ def _ranks(rows: Sequence[Row]) -> None:
 
 
 def _sharded(rows: Sequence[Row]) -> None:
-    table = Table("model", "units", "optimizer", "measured MB", "highest", "predicted",
+    table = Table("model", "units", "optimizer", "measured MB", "highest", "predicted", "torch's",
                   box=box.SIMPLE)  # fmt: skip
+    names = ("highest_bytes", "predicted_bytes", "tracker_bytes")
     for row in rows:
         table.add_row(
             row["model"],
             row["units"],
             row["optimizer"],
             f"{row['measured_bytes'] / _MB:.1f}",
-            *(f"{_error(row, name):+.2%}" for name in ("highest_bytes", "predicted_bytes")),
+            *(f"{_error(row, name):+.2%}" for name in names),
         )
     Console(width=_WIDTH).print(table)
     for units in dict.fromkeys(row["units"] for row in rows):
         some = [row for row in rows if row["units"] == units]
-        _summary(some, [("predicted_bytes", f"sharded, {units}")])
-    _summary(rows, [("predicted_bytes", "sharded"), ("highest_bytes", "highest of five")])
+        _summary(
+            some,
+            [("predicted_bytes", f"sharded, {units}"), ("tracker_bytes", "torch's FSDPMemTracker")],
+        )
+    said = ("highest of five", "sharded, all", "torch's FSDPMemTracker")
+    _summary(rows, list(zip(names, said, strict=True)))
 
 
 def _places(paths: Sequence[str]) -> str:

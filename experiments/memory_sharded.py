@@ -27,8 +27,11 @@ import torch
 from memory_models import MODELS
 from memory_worker import OPTIMIZERS, training_of
 from torch import distributed, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from byteprophet.memory.kernels import KernelMemory
 from byteprophet.memory.sharded import predict_sharded_peak
@@ -66,6 +69,7 @@ def main() -> None:
                 "measured_bytes": statistics.median_low(peaks),
                 "highest_bytes": max(peaks),
                 "predicted_bytes": peak.total_bytes,
+                "tracker_bytes": tracker_peak(name, units, optimizer, ranks, rank),
                 "unmeasured": peak.unmeasured,
             }
         )
@@ -104,6 +108,24 @@ def measured_peaks(name: str, units: str, optimizer: str, mesh: DeviceMesh) -> l
     gc.collect()
     live_bytes: int = _allocations.malloc_live_bytes()
     return [peak_bytes - live_bytes for peak_bytes in peaks[WARMUP:]]
+
+
+def tracker_peak(name: str, units: str, optimizer: str, ranks: int, rank: int) -> int:
+    """The same peak as torch's own ``FSDPMemTracker`` tells it, without data."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        training = _training(name, optimizer).without_data(mode)
+        sharded(units, training.model, mesh)
+        updates = training.optimizer(list(training.model.parameters()))
+        tracker = FSDPMemTracker(training.model, updates)
+        tracker.track_inputs(tuple(training.micro_batches))
+        with checkpointed(training.model, recomputed(units, training.model)), tracker:
+            training.run(updates)  # it makes the optimizer's state
+            tracker.reset_mod_stats()
+            training.run(updates)
+    distributed.destroy_process_group()
+    return max(each["Total"] for each in tracker.get_tracker_snapshot("peak").values())
 
 
 def _training(name: str, optimizer: str) -> Training:
