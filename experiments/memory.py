@@ -12,11 +12,15 @@ Eight small models on one core. Printed:
 - *budgets*: the blocks chosen for 80, 60 and 45% of the plain peak: whether they fit as measured,
   and the processor time of an iteration over that with all blocks checkpointed, and over that with
   the choice of ``torch.distributed._tools.sac_ilp`` (needs ``pip install pulp pwlf``);
-- *ranks*: two ranks of each runtime: the predicted interval, and what was measured.
+- *ranks*: two ranks of each runtime: the predicted interval, and what was measured;
+- *sharded*: two ranks over gloo whose models FSDP2 shards, in units of a block, of two blocks, of a
+  block that keeps its parameters until the backward pass, and of a block that is recomputed: the
+  error of the prediction and of torch's own ``FSDPMemTracker``, and by how much the highest of five
+  iterations was above their median.
 
 The peak is counted by ``malloc_peak.c``, which is compiled here (needs gcc) and takes the place of
-malloc in the measured processes. Writes ``memory.json`` to experiments/results. A quarter of an
-hour on two cores; ``--models`` and ``--parts`` choose.
+malloc in the measured processes. Writes ``memory.json`` to experiments/results. Three quarters of
+an hour on two cores, of which *sharded* takes a quarter; ``--models`` and ``--parts`` choose.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_models import MODELS
-from memory_ranks import rank_rows
+from memory_ranks import rank_rows, sharded_rows
 from recorded import PROGRESS, RESULTS
 from results_file import write_results
 from rich import box
@@ -44,7 +48,8 @@ from byteprophet.bench import describe_machine
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 
-PARTS = ("variants", "mixes", "budgets", "ranks")
+PARTS = ("variants", "mixes", "budgets", "ranks", "sharded")
+_OF_ONE = PARTS[:3]  # without other ranks
 _HERE = Path(__file__).parent
 _LONGEST_S = 3600
 _MB = 1e6
@@ -68,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     rows: dict[str, list[Row]] = {part: [] for part in parts}
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder))
-        alone = [part for part in parts if part != "ranks"]
+        alone = [part for part in parts if part in _OF_ONE]
         for model in models if alone else ():
             PROGRESS.print(f"memory: {model}", markup=False)
             for part, found in _measured(model, alone, library).items():
@@ -77,7 +82,17 @@ def main(arguments: Sequence[str]) -> None:
         if "ranks" in parts:
             rows["ranks"] = rank_rows(library)
             _write(options.out, rows)
-    show = {"variants": _variants, "mixes": _mixes, "budgets": _budgets, "ranks": _ranks}
+        for model in models if "sharded" in parts else ():
+            PROGRESS.print(f"memory: {model}, two ranks of FSDP2", markup=False)
+            rows["sharded"] += sharded_rows(model, library)
+            _write(options.out, rows)
+    show = {
+        "variants": _variants,
+        "mixes": _mixes,
+        "budgets": _budgets,
+        "ranks": _ranks,
+        "sharded": _sharded,
+    }
     for part in parts:
         show[part](rows[part])
 
@@ -197,6 +212,29 @@ def _ranks(rows: Sequence[Row]) -> None:
             *(f"{_error(row, name):+.2%}" for name in ("least_bytes", "most_bytes")),
         )
     Console(width=_WIDTH).print(table)
+
+
+def _sharded(rows: Sequence[Row]) -> None:
+    table = Table("model", "units", "optimizer", "measured MB", "highest", "predicted", "torch's",
+                  box=box.SIMPLE)  # fmt: skip
+    names = ("highest_bytes", "predicted_bytes", "tracker_bytes")
+    for row in rows:
+        table.add_row(
+            row["model"],
+            row["units"],
+            row["optimizer"],
+            f"{row['measured_bytes'] / _MB:.1f}",
+            *(f"{_error(row, name):+.2%}" for name in names),
+        )
+    Console(width=_WIDTH).print(table)
+    for units in dict.fromkeys(row["units"] for row in rows):
+        some = [row for row in rows if row["units"] == units]
+        _summary(
+            some,
+            [("predicted_bytes", f"sharded, {units}"), ("tracker_bytes", "torch's FSDPMemTracker")],
+        )
+    said = ("highest of five", "sharded, all", "torch's FSDPMemTracker")
+    _summary(rows, list(zip(names, said, strict=True)))
 
 
 def _places(paths: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
-"""The peak memory of ranks under each runtime, predicted and measured, for ``memory.py``."""
+"""The peak memory of ranks, predicted and measured, for ``memory.py``: our runtimes, and FSDP2."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from byteprophet.launcher import JobSpec, run_job
 
 RUNTIMES = ("byteps", "allreduce", "dear", "dear-planned")
 RANKED = ("gpt", "dlrm")
-_WORKER = Path(__file__).parent / "memory_rank.py"
+_HERE = Path(__file__).parent
 _LONGEST_S = 600.0
 
 
@@ -24,22 +25,33 @@ def rank_rows(library: Path) -> list[dict[str, Any]]:
     for model in RANKED:
         for runtime in RUNTIMES:
             PROGRESS.print(f"memory: {model}, two ranks of {runtime}", markup=False)
-            rows.append({"model": model, "runtime": runtime, **_measured(model, runtime, library)})
+            servers = 1 if runtime == "byteps" else 0
+            found = _measured((_HERE / "memory_rank.py", model, runtime), library, servers)
+            rows.append({"model": model, "runtime": runtime, **_highest(found)})
     return rows
 
 
-def _measured(model: str, runtime: str, library: Path) -> dict[str, Any]:
+def sharded_rows(model: str, library: Path) -> list[dict[str, Any]]:
+    """One row per kind of FSDP2's units and optimizer: the rank with the highest peak of two."""
+    found = _measured((_HERE / "memory_sharded.py", model), library, servers=0)
+    return [{"model": model, **_highest(ranks)} for ranks in zip(*found, strict=True)]
+
+
+def _measured(command: tuple[object, ...], library: Path, servers: int) -> list[Any]:
+    """What each of two ranks has written."""
     with tempfile.TemporaryDirectory() as folder:
         spec = JobSpec(
-            command=(sys.executable, str(_WORKER), model, runtime),
+            command=(sys.executable, *map(str, command)),
             run_directory=Path(folder) / "run",
             workers=2,
-            servers=1 if runtime == "byteps" else 0,
+            servers=servers,
             environment={"LD_PRELOAD": str(library), "BYTEPROPHET_FORK_SERVER": "0"},
             timeout_s=_LONGEST_S,
         )
         run_job(spec, None).check()
         paths = sorted((Path(folder) / "run").glob("rank-*.json"))
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    highest: dict[str, Any] = max(found, key=lambda each: each["measured_bytes"])
-    return highest
+        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def _highest(ranks: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return max(ranks, key=lambda each: each["measured_bytes"])

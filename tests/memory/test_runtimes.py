@@ -87,6 +87,7 @@ def test_other_ranks_parts_are_received() -> None:
     [
         (strategy("allreduce"), 2, 2, "no rank 2 of 2"),
         (strategy("ddp"), 2, 0, "runtime 'ddp'"),
+        (strategy("fsdp2"), 2, 0, "use predict_sharded_peak"),
         (Strategy("dear", (Bucket(NAMES[1:], 0, 1),)), 2, 0, "another model"),
         (Strategy("dear", (Bucket((*NAMES, NAMES[0]), 0, 1),)), 2, 0, "another model"),
         (Strategy("dear", (Bucket((*NAMES[1:], "other"), 0, 1),)), 2, 0, "another model"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from byteprophet.job import Bucket, Cluster, Host, Job, Model, Parameter, Policy
 from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts
 from byteprophet.job.region_memory import ParameterMemory, Phases, RegionMemory
 from byteprophet.job.strategy import EAGER, RECOMPUTED, Region
+from byteprophet.measure.run import Run
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.learning import learn
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.passes.recompute import Recompute
 from byteprophet.optimize.search import REPAIR, search
@@ -184,6 +187,26 @@ def test_what_is_not_known_does_not_fit() -> None:
     ddp = replace(job, strategy=replace(job.strategy, runtime="ddp"))
     assert limit.repaired(ddp) is None
     assert "is not known, so it cannot be limited" in limit.why_not(ddp)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "said"), [("fsdp2", "predict_sharded_peak"), ("ddp", "2 workers.* is not known")]
+)
+def test_a_job_whose_memory_is_not_measured_is_refused_before_it_runs_again(
+    tmp_path: Path, runtime: str, said: str
+) -> None:
+    job, _, _ = limited(1, 1)
+    job = replace(job, strategy=replace(job.strategy, runtime=runtime))
+    with pytest.raises(UserError, match=f"--memory-budget: .*{said}"):
+        learn(
+            [(Run(tmp_path), job)],
+            [],
+            asked=False,
+            budget_bytes=1 << 30,
+            directory=tmp_path,
+            say=lambda _: None,
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("seed", range(5))

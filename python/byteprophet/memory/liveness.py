@@ -117,7 +117,7 @@ class Liveness(TorchDispatchMode):
                 self.timeline.gradients.append((len(self.timeline.after), name))
 
         for name, parameter in named:
-            self._followed[weakref.ref(parameter.untyped_storage())] = name
+            self._followed[weakref.ref(self._memory_of(parameter).untyped_storage())] = name
             if parameter.requires_grad:
                 hook = functools.partial(accumulated, name)
                 parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
@@ -125,6 +125,15 @@ class Liveness(TorchDispatchMode):
     def mark(self, label: str) -> None:
         """Add a mark to the timeline."""
         self.timeline.marks.append((len(self.timeline.after), label))
+
+    def resized(self, storage: UntypedStorage) -> None:
+        """Count a storage, if it is followed, with the size that it has now."""
+        reference = weakref.ref(storage)
+        known = self._use.get(reference)
+        if known is not None:
+            use, was_bytes = known
+            self._use[reference] = use, storage.nbytes()
+            self._live[use] += storage.nbytes() - was_bytes
 
     def restart(self) -> None:
         """Forget the operations so far. What lives goes on being counted."""
@@ -162,6 +171,7 @@ class Liveness(TorchDispatchMode):
 
     def _track(self, tensor: Tensor, use: Use, again: bool) -> int:
         """The bytes of the tensor's storage if it was not known before, else 0."""
+        tensor = self._memory_of(tensor)
         require_strided(tensor)
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._ended)
@@ -177,6 +187,10 @@ class Liveness(TorchDispatchMode):
             self._live[use] += known[1]
             self._use[reference] = use, known[1]
         return 0
+
+    def _memory_of(self, tensor: Tensor) -> Tensor:
+        """The tensor that has the memory of ``tensor``, which may be a wrapper of it."""
+        return tensor
 
     def _ended(self, reference: weakref.ref[UntypedStorage]) -> None:
         known = self._use.pop(reference, None)

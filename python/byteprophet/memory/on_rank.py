@@ -18,8 +18,8 @@ How much of this there is at the peak depends on the network and on the other ra
 most.
 
 Not included: BytePS without a scheduler (``stock``), which copies gradients into shared memory;
-collectives of process groups, whose backends have buffers of their own; and the kernel's buffers of
-sockets.
+collectives of process groups, whose backends have buffers of their own (FSDP2: ``sharded.py``); and
+the kernel's buffers of sockets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners
 from byteprophet.job.region_memory import ParameterMemory
-from byteprophet.job.strategy import BYTEPS, OURS, Strategy
+from byteprophet.job.strategy import BYTEPS, FSDP2, OURS, Strategy
 from byteprophet.job.times import Int64Array
 
 _PAIR = 2
@@ -72,6 +72,11 @@ def on_rank(
         UserError: the runtime is not one of ours, or the strategy is of another model or of another
             number of ranks.
     """
+    if strategy.runtime == FSDP2:
+        raise UserError(
+            "memory: FSDP2's units are modules of a script, which a strategy does not have: use "
+            "predict_sharded_peak of byteprophet.memory.sharded"
+        )
     if strategy.runtime not in (BYTEPS, *OURS):
         raise UserError(
             f"memory: what runtime '{strategy.runtime}' adds is not known: use one of "

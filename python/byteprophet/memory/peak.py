@@ -90,11 +90,15 @@ def trace(
     training: Training,
     checkpointed_paths: Iterable[str] = (),
     prepare: Callable[[Liveness, nn.Module], None] | None = None,
+    *,
+    liveness: Liveness | None = None,
+    shard: Callable[[nn.Module], object] | None = None,
 ) -> Timeline:
     """Run one iteration without data and return its timeline.
 
-    ``prepare`` is called before the iteration with the model that has no data. Raises
-    ``UserError`` if the iteration cannot run without data.
+    ``prepare`` is called before the iteration with the model that has no data, and ``shard`` with
+    the same model before the optimizer is made. ``liveness`` follows the iteration; None: a plain
+    one. Raises ``UserError`` if the iteration cannot run without data.
     """
     if training.device != "cpu":
         raise UserError(
@@ -103,8 +107,10 @@ def trace(
         )
     with without_data() as mode:
         bare = training.without_data(mode)
-        with Liveness() as liveness:
-            return _traced(bare, checkpointed_paths, liveness, prepare)
+        with Liveness() if liveness is None else liveness as following:
+            if shard is not None:
+                shard(bare.model)
+            return _traced(bare, checkpointed_paths, following, prepare)
 
 
 def _traced(

@@ -14,7 +14,7 @@ from byteprophet.measure.run import Run
 from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ChangesGradients
-from byteprophet.optimize.memory_limit import MemoryLimit
+from byteprophet.optimize.memory_limit import MemoryLimit, why_unlimited
 from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, OnlyWithLimit, Pass
 from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over, why_unchangeable
 from byteprophet.optimize.region_costs import (
@@ -180,7 +180,7 @@ class _Jobs:
         limited = self._budget_bytes is not None
         if limited and not self._known:
             raise UserError(f"--memory-budget: {self._unknown}")
-        why_not = why_taken_over(self._run) if limited else None
+        why_not = (why_unlimited(self._job) or why_taken_over(self._run)) if limited else None
         if why_not is not None:
             raise UserError(f"--memory-budget: {why_not}")
         costs, memory = measure_region_costs(

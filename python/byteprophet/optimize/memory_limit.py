@@ -15,7 +15,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.region_memory import RegionMemory
-from byteprophet.job.strategy import BYTEPS, OURS, RECOMPUTED, Region, Strategy
+from byteprophet.job.strategy import BYTEPS, FSDP2, OURS, RECOMPUTED, Region, Strategy
 from byteprophet.job.times import Int64Array
 from byteprophet.memory.cheapest import all_mixes, cheapest
 from byteprophet.memory.on_rank import on_rank
@@ -24,6 +24,19 @@ from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Move
 from byteprophet.optimize.regions import recompute_ns
 from byteprophet.schedulers import STOCK
+
+
+def why_unlimited(job: Job) -> str | None:
+    """Why it is not known what ``job`` takes, whatever its regions are; None if it may be."""
+    runtime = job.strategy.runtime
+    if runtime == FSDP2:
+        return (
+            "no strategy changes a job of FSDP2, or moves one there; predict_sharded_peak of "
+            "byteprophet.memory.sharded says what a model takes under fully_shard"
+        )
+    if runtime not in (BYTEPS, *OURS) or (job.policy is not None and job.policy.name == STOCK):
+        return f"what {job.title} takes is not known"
+    return None
 
 
 class MemoryLimit(Computing):
@@ -48,8 +61,7 @@ class MemoryLimit(Computing):
         """Whether it is known what the job's runtime takes, and each of its regions."""
         strategy = job.strategy
         return (
-            strategy.runtime in (BYTEPS, *OURS)
-            and (job.policy is None or job.policy.name != STOCK)
+            why_unlimited(job) is None
             and not {each.modules for each in strategy.regions} - {*self._memory.units}
             and not any(each.compiled for each in strategy.regions)
             and not strategy.autocast
@@ -86,8 +98,8 @@ class MemoryLimit(Computing):
             return f"memory: what {job.title} takes is not known, so it cannot be limited"
         return (
             f"memory: {job.title} takes at least {self.least_bytes(job)} bytes on a rank, with all "
-            f"that can be recomputed; the budget is {self.budget_bytes}: raise it, or use smaller "
-            "batches"
+            f"that can be recomputed; the budget is {self.budget_bytes}: raise it, use smaller "
+            "batches, or shard the parameters by FSDP2"
         )
 
     def _repair(self, plain: Job) -> Move | None:

@@ -1,0 +1,173 @@
+"""The peak of a training iteration on a rank whose model FSDP2 shards (``fully_shard``).
+
+PyTorch's own FSDP2 runs, on tensors without data and with PyTorch's fake process group in place of
+the other ranks. So its units, prefetches, paddings and options are those of the installed version.
+Followed are, with their storages (``liveness.py``):
+
+- the shards of this rank, padded to equal sizes: parameters, gradients, and the optimizer's state;
+- units that are all-gathered: the buffer that travels, and the parameters that are copied out of
+  it. A storage of parameters stays, and is resized to 0 while the unit is sharded;
+- gradients of a unit until they are copied into the buffer of the reduce-scatter, that buffer until
+  the next unit has one, and its result, which is the gradients' shards;
+- what gloo allocates (``gloo.py``).
+
+Not for CUDA: there NCCL has other buffers, and streams let memory go at other times.
+
+Threads: everything runs in the calling one. Meanwhile, the process has the fake process group, and
+``UntypedStorage.resize_`` is replaced, so no other thread may use torch.distributed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+# Registers the fake process group.
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from byteprophet.errors import UserError
+from byteprophet.memory.gloo import buffers_bytes
+from byteprophet.memory.kernels import KernelMemory
+from byteprophet.memory.liveness import Liveness, Use
+from byteprophet.memory.peak import PeakMemory, peak_of, trace
+from byteprophet.memory.training import Training
+
+_PARAMETER_BYTES = 4000
+"""What the objects around a sharded parameter take on average besides those of its storages: they
+are DTensors, their specifications, and FSDP2's own (measured: 2900 to 4300 bytes per parameter in
+models of 32 to 320 tiny ones, 4 to 80 in a unit, with SGD and Adam)."""
+
+Shard = Callable[[nn.Module, DeviceMesh], object]
+"""Calls ``fully_shard`` on a model and its units, with this mesh of all ranks."""
+
+
+def predict_sharded_peak(
+    training: Training,
+    shard: Shard,
+    ranks: int,
+    rank: int = 0,
+    checkpointed_paths: Iterable[str] = (),
+    kernels: KernelMemory | None = None,
+) -> PeakMemory:
+    """Predict the peak of an iteration on one of several ranks under FSDP2 over gloo.
+
+    Of the parts, ``parameters_bytes`` and ``gradients_bytes`` are those of this rank's shards.
+    ``activations_bytes`` includes what is unsharded and what travels.
+
+    Args:
+        training: the iteration of one rank, with the model that is not sharded yet.
+        shard: see ``Shard``.
+        ranks: their number.
+        rank: the rank that is asked for. The first one has the largest shards.
+        checkpointed_paths: names of the modules that are recomputed in the backward pass.
+        kernels: what has been measured already, and takes up what is measured now.
+
+    Raises:
+        UserError: the iteration runs on CUDA or cannot run without data, it has a collective that
+            is not known, or this process has a process group already.
+    """
+    if not 0 <= rank < ranks:
+        raise UserError(f"memory: there is no rank {rank} of {ranks}")
+    if training.device != "cpu":
+        raise UserError(
+            f"memory: what FSDP2 takes on {training.device} is not known, because NCCL and streams "
+            "keep buffers by other rules: predict it on the CPU"
+        )
+    kernels = KernelMemory() if kernels is None else kernels
+    with _without_others(ranks, rank) as mesh:
+        timeline = trace(
+            training,
+            checkpointed_paths,
+            liveness=_ShardedLiveness(),
+            shard=functools.partial(_shard, shard, mesh),
+        )
+    kernels.measure(timeline.kernels)
+    return peak_of(timeline, kernels)
+
+
+def _shard(shard: Shard, mesh: DeviceMesh, model: nn.Module) -> None:
+    """Shard ``model``, and let each unit get what it keeps from its first use on.
+
+    At that time, FSDP2 pads shards that are shorter than those of other ranks.
+    """
+    shard(model, mesh)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.unshard()
+            module.reshard()
+
+
+@contextlib.contextmanager
+def _without_others(ranks: int, rank: int) -> Iterator[DeviceMesh]:
+    """Within this context, this process is ``rank`` of several that do not exist."""
+    if distributed.is_initialized():
+        raise UserError(
+            "memory: this process has a process group: predict the memory of ranks in another "
+            "process, or after destroy_process_group()"
+        )
+    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        yield init_device_mesh("cpu", (ranks,))
+    finally:
+        distributed.destroy_process_group()
+
+
+class _ShardedLiveness(Liveness):
+    """Follows the tensors inside of DTensors, storages that are resized, and gloo's buffers."""
+
+    def __enter__(self) -> _ShardedLiveness:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        self._resize = resize = UntypedStorage.resize_
+
+        def resize_and_count(storage: UntypedStorage, size_bytes: int) -> None:
+            resize(storage, size_bytes)
+            self.resized(storage)
+
+        # Resizing a storage is no operation on a tensor, so a dispatch mode does not see it.
+        UntypedStorage.resize_ = resize_and_count  # type: ignore[method-assign,assignment]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented  # DTensor calls operations on the tensors inside
+        held_bytes = buffers_bytes(func, args)
+        if held_bytes:
+            held = torch.empty(held_bytes, dtype=torch.uint8)
+            self.track([held], Use.ACTIVATIONS)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def follow(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
+        """See ``Liveness``. Counts the objects around sharded parameters, too."""
+        known = list(named)
+        super().follow(known)
+        sharded = sum(isinstance(parameter, DTensor) for _, parameter in known)
+        if not sharded:
+            raise UserError(
+                "memory: no parameter is sharded: shard must call fully_shard on the model that it "
+                "is given"
+            )
+        self._live[Use.OBJECTS] += _PARAMETER_BYTES * sharded
+
+    def _memory_of(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, DTensor):
+            with torch.no_grad():
+                return tensor.to_local()
+        return tensor

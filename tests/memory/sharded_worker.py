@@ -1,0 +1,47 @@
+"""A rank of ``test_sharded.py``: trains under FSDP2, and writes the peak of each iteration."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from sharded_models import ROUNDS, linear_training, shard_blocks
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+
+_WARMUP = 2
+
+
+def main() -> None:
+    """Train, write."""
+    allocations: Any = ctypes.CDLL(None)
+    for function in (allocations.malloc_live_bytes, allocations.malloc_peak_bytes):
+        function.restype = ctypes.c_longlong
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    training = linear_training()
+    shard_blocks(training.model, mesh)
+    optimizer: Any = training.optimizer(list(training.model.parameters()))
+    peaks = []
+    for _ in range(_WARMUP + ROUNDS):
+        gc.collect()
+        allocations.malloc_reset_peak()
+        training.run(optimizer)
+        peaks.append(allocations.malloc_peak_bytes())
+    del training, optimizer
+    gc.collect()
+    rest_bytes = allocations.malloc_live_bytes()
+    distributed.destroy_process_group()
+    out = Path(os.environ["BYTEPROPHET_RUN"]) / f"rank-{rank}.json"
+    out.write_text(json.dumps([each - rest_bytes for each in peaks[_WARMUP:]]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
