@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 from hybrid_beside import Beside, Lost, lost_of
-from hybrid_cases import REPORTED, TUNED, Case
+from hybrid_cases import REPORTED, TUNED, TUNED_OWN, Case
 from hybrid_compute import PARTS, paced_ns, simulated_ns
 from hybrid_links import Measured, queue_ns_of, times_of
 from hybrid_local import local_calls, works_for
@@ -67,6 +67,7 @@ from hybrid_predict import (
     inferred,
     modelled_ns,
     naive_ns,
+    own_slowdown,
     predicted_ns,
     slowed,
 )
@@ -102,14 +103,14 @@ def main(arguments: Sequence[str]) -> None:
     if rate_bps is None:
         raise UserError("--bandwidth unlimited: the simulator needs to know the rate")
     sizes = split(options.ranks, "--ranks")
+    paced = options.compute == "paced"
     chosen = [
         case
-        for case in (*TUNED, *REPORTED)
+        for case in (*TUNED, *(() if paced else TUNED_OWN), *REPORTED)
         if options.cases in case.name and str(case.ranks) in sizes
     ]
     if not chosen:
         raise UserError("--cases, --ranks: there is no such job; see hybrid_cases.py")
-    paced = options.compute == "paced"
     if options.slowed != 1 and not paced:
         raise UserError("--slowed: goes with --compute paced")
     if len(sizes) != 1 and not paced:
@@ -366,6 +367,8 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
         ran[case] = Ran(case, case.program, low)
     tuned = [ran[case] for case in chosen if case in TUNED]
     fitted = calibrated(alone, tuned) if tuned else None
+    own = [ran[case] for case in chosen if case in TUNED_OWN]
+    beside_own = own_slowdown(own[0], fitted.cluster) if own and fitted is not None else None
     table = Table(box=None, pad_edge=False, title_justify="left", title="Iteration times (ms)")
     for name in ("model", "strategy"):
         table.add_column(name)
@@ -376,7 +379,7 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
     for case in chosen:
         one = ran[case]
         cluster = fitted.cluster if fitted is not None else alone
-        predicted = predicted_ns(case, cluster, jobs.slowed)
+        predicted = predicted_ns(case, cluster, jobs.slowed, beside_own)
         score = _Score(
             case,
             one.measured_ns,
@@ -405,6 +408,8 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
             for was, now in zip(fitted.before, fitted.after, strict=True)
             if was.name in fitted.set_by_runs
         ]
+    if beside_own is not None:
+        lines.append(f"calibrated: slowdown beside our own exchange {beside_own:.4g}")
     lines += _summaries(scores)
     table.caption = lines_text(lines, "table.caption")
     table.caption_justify = "left"
@@ -474,7 +479,7 @@ class _Score:
 
 def _summaries(scores: Sequence[_Score]) -> list[str]:
     lines = []
-    for name, cases in (("reported", REPORTED), ("tuned on", TUNED)):
+    for name, cases in (("reported", REPORTED), ("tuned on", (*TUNED, *TUNED_OWN))):
         some = [score for score in scores if score.case in cases]
         if not some:
             continue

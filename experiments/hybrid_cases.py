@@ -131,6 +131,9 @@ TUNED = _cases(
     tp=2 dp=2
     """,
 )
+TUNED_OWN = _cases("tuning", 24, "dp=2 runtime=dear-planned")
+"""Says what our own exchange takes from operators beside it, where jobs compute: this one computes
+for longer than its link is busy."""
 REPORTED = (
     *_cases(
         "gpt",

@@ -7,8 +7,8 @@ where the jobs have four, so rates of memory and links are halved.
 
 A job under our own runtime is simulated as far as its computation goes. That makes it a workload,
 which is planned and replayed as a recorded one would be. Its messages cost what is assumed where
-none were recorded. The updater's threads are not paced, so updates are not slowed. What its
-exchange takes from operators beside it counts as what gloo's does.
+none were recorded. The updater's threads are not paced, so updates are not slowed. Its exchange
+takes less from operators beside it than gloo's: how much, a job of the model for tuning says.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from hybrid_beside import Lost
 from hybrid_cases import ELEMENT_BYTES, SIMULATED_BYTES, Case
 from hybrid_links import Alone, fitted
+from scipy.optimize import bisect
 
 from byteprophet import job as jobs
 from byteprophet.allreduce.strategies import strategy_for
@@ -57,6 +58,7 @@ _LOST_UNCERTAINTY = 0.2
 _FITS = 3
 """The next fit begins with the constants that one gives, so that guesses count little."""
 _ITERATIONS = 6
+_LARGEST_SLOWDOWN, _SLOWDOWN_ERROR = 100.0, 0.001
 _OVERLAP_PASSES = 4
 """How often it is found out how slowly a job computes while its link is busy."""
 _UNKNOWN = 1.5
@@ -192,11 +194,29 @@ def calibrated(cluster: Cluster, tuned: Sequence[Ran]) -> Calibrated:
     return calibrate(tuned, cluster, "jobs on this machine")
 
 
-def predicted_ns(case: Case, cluster: Cluster, times_slowed: int) -> float:
-    """The predicted time of an iteration, whose operators are so many times slower than here."""
+def predicted_ns(
+    case: Case, cluster: Cluster, times_slowed: int, own_slowdown: float | None = None
+) -> float:
+    """The predicted time of an iteration, whose operators are so many times slower than here.
+
+    ``own_slowdown``: of operators beside our own exchange; None: as beside gloo's collectives.
+    """
     if case.runtime:
-        return _own_ns(_own_job(case, cluster, times_slowed), cluster.gpu.overlap_slowdown)
+        beside = cluster.gpu.overlap_slowdown if own_slowdown is None else own_slowdown
+        return _own_ns(_own_job(case, cluster, times_slowed), beside)
     return float(simulate_program(case.program, cluster).iteration_ns)
+
+
+def own_slowdown(ran: Ran, cluster: Cluster) -> float:
+    """How much longer operators take beside our own exchange, from a job that ran under it."""
+    job = _own_job(ran.case, cluster, 1)
+
+    def late_ns(slowdown: float) -> float:
+        return _own_ns(job, slowdown) - ran.measured_ns
+
+    if late_ns(0.0) >= 0:
+        return 0.0
+    return float(bisect(late_ns, 0.0, _LARGEST_SLOWDOWN, xtol=_SLOWDOWN_ERROR))
 
 
 def _own_ns(job: jobs.Job, overlap_slowdown: float) -> float:

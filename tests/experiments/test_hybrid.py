@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from hybrid_beside import Beside, Lost, lost_of
-from hybrid_cases import CHECKED, ELEMENT_BYTES, REPORTED, TUNED, Case
+from hybrid_cases import CHECKED, ELEMENT_BYTES, REPORTED, TUNED, TUNED_OWN, Case
 from hybrid_device import Device, Operation, Paced, Watch, is_paceable
 from hybrid_links import Alone, Measured, times_of
 from hybrid_local import local_calls, works_for
@@ -31,7 +31,15 @@ from hybrid_operators import (
     table_of,
     write_operators,
 )
-from hybrid_predict import called, cluster_of, inferred, predicted_ns, slowed
+from hybrid_predict import (
+    Ran,
+    called,
+    cluster_of,
+    inferred,
+    own_slowdown,
+    predicted_ns,
+    slowed,
+)
 from hybrid_worker import Config
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -115,7 +123,9 @@ def test_local_tensors_call_what_the_simulator_infers(model: str, line: str) -> 
 
 
 def test_nothing_is_reported_on_what_is_tuned() -> None:
-    assert {case.model for case in TUNED}.isdisjoint({case.model for case in REPORTED})
+    assert {case.model for case in (*TUNED, *TUNED_OWN)}.isdisjoint(
+        {case.model for case in REPORTED}
+    )
     assert len(set(REPORTED)) == len(REPORTED) >= 24
     assert {case.ranks for case in REPORTED} == {2, 3, 4}
 
@@ -399,13 +409,23 @@ def test_our_own_runtime_is_predicted_between_what_its_link_and_its_ranks_need()
 def test_a_job_that_computes_is_slowed_while_its_link_is_busy() -> None:
     """Our own runtime by the link's share of the time, PyTorch's only beside collectives."""
     lost = Lost(0.0, overlap=1.5, collective=0.5)
-    for line in ("dp=2 micro_batch=4", "dp=2 runtime=dear-planned micro_batch=4"):
-        case = Case("small", line)
+    for line in ("dp=2 micro_batch=6", "dp=2 runtime=dear-planned micro_batch=6"):
+        case = Case("gpt", line)
         free_ns, slowed_ns = (
             predicted_ns(case, cluster_of(_COSTS, (), _RATE_BPS, lost=each), 1)
             for each in (None, lost)
         )
         assert free_ns < slowed_ns < 2.5 * free_ns
+
+
+def test_what_our_own_exchange_takes_is_found_again_in_a_job_that_computes() -> None:
+    case = Case("small", "dp=2 runtime=dear-planned micro_batch=4")
+    cluster = cluster_of(_COSTS, (), 10_000_000_000)
+    found = own_slowdown(Ran(case, case.program, predicted_ns(case, cluster, 1, 0.7)), cluster)
+    assert predicted_ns(case, cluster, 1, found) == pytest.approx(
+        predicted_ns(case, cluster, 1, 0.7), rel=1e-3
+    )
+    assert own_slowdown(Ran(case, case.program, 1.0), cluster) == 0.0
 
 
 def test_what_is_lost_is_compared_with_what_takes_least_of_it() -> None:
