@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from byteprophet.memory.training import Training
 
-ROUNDS = 5
+ROUNDS = 20
 
 
 def linear_training(widths: Sequence[int] = (401, 700, 301, 900, 400), batch: int = 8) -> Training:
