@@ -8,7 +8,7 @@ CXX_FILES := $(shell find prophet native tests benchmarks -name '*.h' -o -name '
 BUILD_TESTS := build/tests
 NVIDIA := build/nvidia
 # How many tests run at once: most wait, for jobs that are paced.
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= 5
 # MXNet 1.9.1 needs numpy 1.23.5, which has no wheels for Python 3.12 and later.
 MXNET_VENV := .venv-mxnet
 MXNET_PYTHON ?= $(PYTHON)

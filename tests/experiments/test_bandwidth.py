@@ -11,10 +11,12 @@ import pytest
 from byteprophet.errors import UserError
 
 from ..namespaces import why_not_permitted
+from ..thorough import THOROUGH
 
 ONE_CELL = ["--quick", "--workloads", "digits", "--schedulers", "p3", "--bandwidth", "2gbit"]
 
 
+@THOROUGH  # tests/bench/test_grid_run.py stops a grid
 @pytest.mark.job
 @pytest.mark.skipif(why_not_permitted() is not None, reason="needs network namespaces")
 def test_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from byteprophet.cli.main import run_cli
 from byteprophet.input_files import read_json
 
+from ..thorough import by_default
 from .jobs import (
     NAMED_S,
     NO_FORKS,
@@ -146,7 +147,7 @@ def test_a_cluster_that_is_not_there_is_told(
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-@pytest.mark.parametrize("is_of_the_head", [False, True])
+@pytest.mark.parametrize("is_of_the_head", by_default([False, True], [False]))
 def test_a_raylet_that_was_killed_is_named(
     tmp_path: Path, ray_cluster: RayCluster, is_of_the_head: bool
 ) -> None:

@@ -12,6 +12,7 @@ from byteprophet.traces.load import load_traces
 from byteprophet.traces.result import replay_traces
 
 from ..python_process import start_python
+from ..thorough import THOROUGH
 
 CHECKOUT = Path(__file__).parents[2]
 WORKER = CHECKOUT / "experiments" / "traces_worker.py"
@@ -61,7 +62,9 @@ def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
     [
         ("hta-rank_non_gpu.json.gz", [1009]),
         ("hta-sampled_rank-0.json.gz", [551, 552]),
-        ("kineto-tb-2021-02-worker0.pt.trace.json.gz", [5, 6, 7, 8, 9, 10]),
+        pytest.param(
+            "kineto-tb-2021-02-worker0.pt.trace.json.gz", [5, 6, 7, 8, 9, 10], marks=THOROUGH
+        ),
     ],
 )
 def test_samples_of_others(name: str, steps: list[int]) -> None:
