@@ -105,6 +105,17 @@ def test_two_buckets_that_meet_share_the_links(ranks: int) -> None:
     assert set(done_ns(built, replay(built.graph)).ravel().tolist()) == {expected}
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_ranks_start_buckets_in_one_order_whatever_is_complete_first(at_once: int) -> None:
+    """As DistributedDataParallel does. Else two ranks would wait for each other in two buckets."""
+    lot = np.random.default_rng(7)
+    for _ in range(20):
+        complete_ns = lot.integers(0, 9_000_000, (3, 2, 5))
+        built = build(job(3, (40_000,) * 5, complete_ns, iterations=2, at_once=at_once))
+        start_ns = replay(built.graph).start_ns[built.start]
+        assert (np.diff(start_ns) >= 0).all()
+
+
 def test_two_buckets_that_do_not_meet() -> None:
     apart_ns = 2 * ring_ns(2, 400_000)
     built = build(job(2, (400_000, 400_000), [0, apart_ns]))

@@ -13,7 +13,9 @@
   message starts only when both ranks have started the collective.
 - Messages of collectives in flight share the links of the sender and the receiver fairly.
 - The optimizer makes all updates when all collectives are done. Then the next iteration begins.
-- A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each.
+- A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each. It does
+  so in their order, which is the same on all ranks, so a bucket waits for those before it. Else
+  ranks might wait for each other with all of their threads, each in another collective.
 - Where ranks share cores, computing and messages slow each other down (``cores.py``). What messages
   cost beside their bytes comes at once, in front of a collective's first message. If more
   ranks than cores compute, a message also waits until its thread gets a core. With more ranks, more
@@ -271,14 +273,15 @@ class _Build:
                 np.where(gathers, Kind.ALL_GATHER_END, self.reduces_end),
             )
         )
-        ready = np.zeros(len(order), np.int64)
-        ready[order] = backward[:-1]
+        place = np.argsort(order)  # of each bucket in the order of completion
+        ready = backward[place]
+        handed = backward[np.maximum.accumulate(place)]
         for number, collective in enumerate(self.collectives):
             if collective.gathers:
                 graph.depend_each(begin, start[number])
                 graph.depend_each(done[number], forward[self.members[collective.bucket].min()])
             else:
-                graph.depend_each(ready[collective.bucket], start[number])
+                graph.depend_each(handed[collective.bucket], start[number])
         numbers = np.arange(count)
         graph.guard_block(
             start,
