@@ -175,13 +175,9 @@ class _Jobs:
         if all(ranks % 2 for ranks in sizes):
             sizes.add(2)
         for ranks in sorted(sizes):
-            path = self._out / f"links-{format_rate(self.rate_bps)}-{ranks}.json"
-            if not path.exists():
-                self._say(f"links, {ranks} ranks")
-                config = Config([], links=True, rate_bps=self.rate_bps)
-                seen = [rank["links"] for rank in self._run(config, ranks, path.stem)]
-                write_whole(path, json.dumps(seen) + "\n")
-            by_rank = [[Measured(*row) for row in rows] for rows in read_json(path)]
+            config = Config([], links=True, rate_bps=self.rate_bps)
+            seen = self._without_cases("links", f"links, {ranks} ranks", config, ranks)
+            by_rank = [[Measured(*row) for row in rows] for rows in seen]
             found += [list(same) for same in zip(*by_rank, strict=True)]
         return found
 
@@ -198,13 +194,20 @@ class _Jobs:
     def _lost(self, chosen: Sequence[Case]) -> Lost:
         """What operators and collectives lose to each other in jobs of as many ranks."""
         (ranks,) = {case.ranks for case in chosen}
-        path = self._out / f"beside-{format_rate(self.rate_bps)}-{ranks}.json"
+        config = Config([], beside=True, rate_bps=self.rate_bps)
+        said = f"operators beside others, {ranks} ranks"
+        seen = self._without_cases("beside", said, config, ranks)
+        return lost_of([Beside(*rank) for rank in seen])
+
+    def _without_cases(self, what: str, said: str, config: Config, ranks: int) -> list[Any]:
+        """What each rank of a job says under ``what`` that only measures."""
+        path = self._out / f"{what}-{format_rate(self.rate_bps)}-{ranks}.json"
         if not path.exists():
-            self._say(f"operators beside others, {ranks} ranks")
-            config = Config([], beside=True, rate_bps=self.rate_bps)
-            seen = [rank["beside"] for rank in self._run(config, ranks, path.stem)]
+            self._say(said)
+            seen = [rank[what] for rank in self._run(config, ranks, path.stem)]
             write_whole(path, json.dumps(seen) + "\n")
-        return lost_of([Beside(*rank) for rank in read_json(path)])
+        found: list[Any] = read_json(path)
+        return found
 
     def _collected(self, passes: int) -> CostTable:
         import torch

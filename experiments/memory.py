@@ -18,7 +18,7 @@ Eight small models on one core. Printed:
   error of the prediction and of torch's own ``FSDPMemTracker``, and by how much the highest of five
   iterations was above their median.
 
-The peak is counted by ``malloc_peak.c``, which is compiled here (needs gcc) and takes the place of
+The peak is counted by ``malloc_peak.c``, which is compiled (needs gcc) and takes the place of
 malloc in the measured processes. Writes ``memory.json`` to experiments/results. Three quarters of
 an hour on two cores, of which *sharded* takes a quarter; ``--models`` and ``--parts`` choose.
 """
@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from malloc_peak import compiled
 from memory_models import MODELS
 from memory_ranks import rank_rows, sharded_rows
 from recorded import PROGRESS, RESULTS
@@ -100,19 +101,6 @@ def main(arguments: Sequence[str]) -> None:
 def _write(out: Path, rows: dict[str, list[Row]]) -> None:
     content = {"schema": 1, "machine": describe_machine(), "results": rows}
     write_results(out / "memory.json", content)
-
-
-def compiled(folder: Path) -> Path:
-    """The library that counts allocations, compiled into ``folder``."""
-    library = folder / "malloc_peak.so"
-    command = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_HERE / "malloc_peak.c")]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except FileNotFoundError:
-        raise UserError("memory: gcc is not installed: apt-get install gcc") from None
-    if done.returncode:
-        raise JobFailed(f"memory: gcc failed: {done.stderr}")
-    return library
 
 
 def _measured(model: str, parts: Sequence[str], library: Path) -> dict[str, list[Row]]:

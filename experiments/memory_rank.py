@@ -7,7 +7,6 @@ Buckets are of 2 MB (``fusion``), so that they stay what they are.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from malloc_peak import live_bytes, peak_bytes, reset_peak
 from memory_models import MODELS
 from torch import distributed, nn
 
@@ -26,14 +26,11 @@ from byteprophet.torch import DistributedOptimizer
 
 BATCH = 4
 WARMUP, COUNTED = 6, 4
-_allocations: Any = ctypes.CDLL(None)
 
 
 def main() -> None:
     """Train, measure, predict, write."""
     name, runtime = sys.argv[1:]
-    for function in ("malloc_live_bytes", "malloc_peak_bytes"):
-        getattr(_allocations, function).restype = ctypes.c_longlong
     torch.set_num_threads(1)
     if runtime != "byteps":
         distributed.init_process_group("gloo")
@@ -41,7 +38,7 @@ def main() -> None:
     training.run(training.optimizer(list(training.model.parameters())))  # what libraries keep
     del training
     gc.collect()
-    before: int = _allocations.malloc_live_bytes()
+    before = live_bytes()
     training = _training(name)
     optimizer: Any = DistributedOptimizer(
         training.optimizer(list(training.model.parameters())),
@@ -51,10 +48,10 @@ def main() -> None:
     )
     for _ in range(WARMUP):
         training.run(optimizer)
-    _allocations.malloc_reset_peak()
+    reset_peak()
     for _ in range(COUNTED):
         training.run(optimizer)
-    measured = _allocations.malloc_peak_bytes() - before
+    measured = peak_bytes() - before
     optimizer.finish()
     synchroniser = optimizer._front.synchroniser
     rank, ranks = synchroniser.rank, synchroniser.size

@@ -13,7 +13,6 @@ predicted, and the highest one is written, too.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import json
@@ -21,9 +20,9 @@ import os
 import statistics
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
+from malloc_peak import live_bytes, peak_bytes, reset_peak
 from memory_models import MODELS
 from memory_worker import OPTIMIZERS, training_of
 from torch import distributed, nn
@@ -40,14 +39,11 @@ from byteprophet.memory.training import Training, checkpointed
 BATCH = 4
 WARMUP, COUNTED = 2, 5
 UNITS = ("blocks", "pairs", "kept", "recomputed")
-_allocations: Any = ctypes.CDLL(None)
 
 
 def main() -> None:
     """Train, measure, predict, write."""
     (name,) = sys.argv[1:]
-    for function in ("malloc_live_bytes", "malloc_peak_bytes"):
-        getattr(_allocations, function).restype = ctypes.c_longlong
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
@@ -101,13 +97,13 @@ def measured_peaks(name: str, units: str, optimizer: str, mesh: DeviceMesh) -> l
     with checkpointed(training.model, recomputed(units, training.model)):
         for _ in range(WARMUP + COUNTED):
             gc.collect()
-            _allocations.malloc_reset_peak()
+            reset_peak()
             training.run(updates)
-            peaks.append(_allocations.malloc_peak_bytes())
+            peaks.append(peak_bytes())
     del training, updates
     gc.collect()
-    live_bytes: int = _allocations.malloc_live_bytes()
-    return [peak_bytes - live_bytes for peak_bytes in peaks[WARMUP:]]
+    rest_bytes = live_bytes()
+    return [each - rest_bytes for each in peaks[WARMUP:]]
 
 
 def tracker_peak(name: str, units: str, optimizer: str, ranks: int, rank: int) -> int:

@@ -9,7 +9,6 @@ what libraries keep for later calls, such as compiled kernels, does not count.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import json
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from malloc_peak import live_bytes, peak_bytes, reset_peak
 from memory_ilp import ilp_choice
 from memory_models import MODELS, Subject
 from torch import nn
@@ -45,15 +45,12 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], Optimizer]] = {
     "Adam": torch.optim.Adam,
 }
 VARIANTS = ("plain", "checkpointed", "accumulated", "bf16")
-_allocations: Any = ctypes.CDLL(None)
 
 
 def main() -> None:
     """Measure, write."""
     name, parts, out = sys.argv[1], sys.argv[2].split(","), Path(sys.argv[3])
     torch.set_num_threads(1)
-    for function in ("malloc_live_bytes", "malloc_peak_bytes"):
-        getattr(_allocations, function).restype = ctypes.c_longlong
     kernels = KernelMemory()
     rows: dict[str, Any] = {}
     if "variants" in parts:
@@ -89,13 +86,12 @@ def measured_peak(make: Callable[[], Training], paths: Sequence[str]) -> int:
     with checkpointed(training.model, paths):
         training.run(optimizer)
         gc.collect()
-        _allocations.malloc_reset_peak()
+        reset_peak()
         training.run(optimizer)
-        peak_bytes: int = _allocations.malloc_peak_bytes()
+        reached_bytes = peak_bytes()
     del training, optimizer
     gc.collect()
-    live_bytes: int = _allocations.malloc_live_bytes()
-    return peak_bytes - live_bytes
+    return reached_bytes - live_bytes()
 
 
 def variant_row(name: str, variant: str, optimizer: str, kernels: KernelMemory) -> dict[str, Any]:

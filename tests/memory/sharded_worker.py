@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from malloc_peak import live_bytes, peak_bytes, reset_peak
 from sharded_models import ROUNDS, linear_training, shard_blocks
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,9 +19,6 @@ _WARMUP = 2
 
 def main() -> None:
     """Train, write."""
-    allocations: Any = ctypes.CDLL(None)
-    for function in (allocations.malloc_live_bytes, allocations.malloc_peak_bytes):
-        function.restype = ctypes.c_longlong
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
@@ -32,15 +29,15 @@ def main() -> None:
     above = []  # what is left after an iteration; torch notes every collective, so that grows
     for _ in range(_WARMUP + ROUNDS):
         gc.collect()
-        allocations.malloc_reset_peak()
+        reset_peak()
         training.run(optimizer)
-        peak_bytes = allocations.malloc_peak_bytes()
+        reached_bytes = peak_bytes()
         gc.collect()
-        left_bytes = allocations.malloc_live_bytes()
-        above.append(peak_bytes - left_bytes)
+        left_bytes = live_bytes()
+        above.append(reached_bytes - left_bytes)
     del training, optimizer
     gc.collect()
-    rest_bytes = allocations.malloc_live_bytes()
+    rest_bytes = live_bytes()
     distributed.destroy_process_group()
     out = Path(os.environ["BYTEPROPHET_RUN"]) / f"rank-{rank}.json"
     peaks = [each + left_bytes - rest_bytes for each in above[_WARMUP:]]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import malloc_peak
 import pytest
 import torch
+from malloc_peak import compiled
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -141,15 +142,16 @@ def test_gloo_takes_what_malloc_counted(given_bytes: int, ranks: int, scratch_by
 @pytest.mark.job
 def test_a_real_job_takes_what_was_predicted(tmp_path: Path) -> None:
     """Two ranks over gloo, counted by malloc. What a busy machine adds is above the least peak."""
-    library = tmp_path / "malloc_peak.so"
-    source = _HERE.parents[1] / "experiments" / "malloc_peak.c"
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
     spec = JobSpec(
         command=(sys.executable, str(_HERE / "sharded_worker.py")),
         run_directory=tmp_path / "run",
         workers=2,
         servers=0,
-        environment={"LD_PRELOAD": str(library), "BYTEPROPHET_FORK_SERVER": "0"},
+        environment={
+            "LD_PRELOAD": str(compiled(tmp_path)),
+            "PYTHONPATH": str(Path(malloc_peak.__file__).parent),
+            "BYTEPROPHET_FORK_SERVER": "0",
+        },
         timeout_s=120,
     )
     run_job(spec, None).check()
