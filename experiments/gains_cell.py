@@ -149,7 +149,7 @@ def _optimised(
         if shared.exists():
             shutil.copy(shared, costs)
         options = ["--budget-s", f"{effort.budget_s:g}", "--trials", str(effort.trials)]
-        if effort.allow and cell.runtime != DDP:  # which keeps its script's model
+        if effort.allow:
             options += ["--allow", effort.allow]
         options += ["--out", str(directory), "--json", str(result)]
         if run_cli(["optimize", str(run), *options]) != 0:

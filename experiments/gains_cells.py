@@ -16,6 +16,7 @@ from byteprophet.bound import all_reduced_bytes
 from byteprophet.launcher import JobSpec
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.observe import recording
+from byteprophet.runtime_settings import SYNC
 from byteprophet.schedulers import DEFAULT
 
 TRAIN = Path(__file__).parent / "models" / "train.py"
@@ -84,10 +85,13 @@ def job_of(
 ) -> JobSpec:
     """A recorded job of the cell, as its user would start it if nothing is said.
 
-    ``sync``: of the training script; by default the cell's runtime.
+    ``sync``: what exchanges gradients; by default the cell's runtime. A script of
+    DistributedDataParallel stays one.
     """
     sync = sync or cell.runtime
-    command = [sys.executable, str(TRAIN), "--model", cell.model, "--sync", sync]
+    taken_over = cell.runtime == DDP != sync
+    command = [sys.executable, str(TRAIN), "--model", cell.model]
+    command += ["--sync", DDP if taken_over else sync]
     command += ["--iterations", str(iterations)]
     if bucket_cap_mb is not None:
         command += ["--bucket-cap-mb", f"{bucket_cap_mb:g}"]
@@ -100,7 +104,7 @@ def job_of(
         settings=settings or {},
         partition_bytes=partition_bytes,
         bandwidth_bps=bandwidth_bps,
-        environment={recording.VARIABLE: "1"},
+        environment={recording.VARIABLE: "1", SYNC: sync if taken_over else ""},
         namespaces=True,
         timeout_s=_TIMEOUT_S,
         controller=sync == BYTEPS and scheduler == "prophet",

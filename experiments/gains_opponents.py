@@ -2,8 +2,8 @@
 
 An opponent is what somebody can do without the optimizer: takes another policy or runtime, tries
 settings by hand, compiles the whole model. A script that uses ``DistributedOptimizer`` may become
-any of them, and so may the optimizer's choice. A script of DistributedDataParallel keeps it, under
-the optimizer, too; there, bucket sizes are the opponents.
+any of them, and so may the optimizer's choice. So may a script of DistributedDataParallel, by
+``--sync``.
 
 Each opponent may try as many settings as the optimizer runs candidates. It runs with its first one;
 those that are then within ``_WORTH_TUNING`` of the fastest try the others. The best setting of each
@@ -49,8 +49,6 @@ def opponents_of(
         return job_of(cell, bandwidth_bps, iterations, runs, **options)  # type: ignore[arg-type]
 
     caps = {f"bucket_cap_mb={cap:g}": job(sync=DDP, bucket_cap_mb=cap) for cap in _CAPS[:trials]}
-    if cell.runtime == DDP:
-        return {"ddp": caps}
     return {
         "bytescheduler": {
             f"partitions of {partition:g} MiB, credit of {credit:g} MiB": job(

@@ -9,9 +9,9 @@ no plug-in (see ``_plugin.load``), BytePS stays as it is. In a rank of a job wit
 functions of ``byteps.torch`` are replaced if ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_SYNC`` is
 set. The latter also replaces BytePS' own ``DistributedDataParallel``, with or without servers.
 
-With ``BYTEPROPHET_SYNC``, ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for
-the module that defines ``DistributedDataParallel``, whose constructor then calls ours
-(``torch/data_parallel.py``).
+With ``BYTEPROPHET_SYNC``, ``BYTEPROPHET_STRATEGY``, ``BYTEPROPHET_RECORD`` or
+``BYTEPROPHET_REGION_COSTS``, the hook waits for the module that defines
+``DistributedDataParallel``, whose constructor then calls ours (``torch/data_parallel.py``).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any
 _BYTEPS = ("byteps.torch", "byteps.torch.cross_barrier", "byteps.mxnet")
 _DATA_PARALLEL = "torch.nn.parallel.distributed"
 _BYTEPS_DATA_PARALLEL = "byteps.torch.parallel.distributed"
+_FOR_DATA_PARALLEL = ("BYTEPROPHET_STRATEGY", "BYTEPROPHET_SYNC", "BYTEPROPHET_REGION_COSTS")
 
 
 class _Around(Loader):
@@ -97,7 +98,7 @@ def _changed_modules(environment: Mapping[str, str]) -> list[str]:
     if environment.get("BYTEPROPHET_SYNC") and environment.get("WORLD_SIZE"):
         names.append(_BYTEPS_DATA_PARALLEL)
     recorded = environment.get("BYTEPROPHET_RECORD", "0") != "0"
-    if recorded or environment.get("BYTEPROPHET_STRATEGY") or environment.get("BYTEPROPHET_SYNC"):
+    if recorded or any(map(environment.get, _FOR_DATA_PARALLEL)):
         names.append(_DATA_PARALLEL)
     return names
 

@@ -50,12 +50,14 @@ def test_links_give_the_ratio(runtime: str, ranks: int, share: float) -> None:
 def test_opponents_try_as_much_as_the_optimizer(tmp_path: Path) -> None:
     for cell in CELLS:
         opponents = opponents_of(cell, 10**9, 20, tmp_path, 3)
-        assert len(opponents) == (1 if cell.runtime == DDP else 4)
+        assert len(opponents) == 4
         for name, jobs in opponents.items():
             assert len(jobs) == (1 if name == "dear-planned" else 3)
             for job in jobs.values():
                 assert job.workers == cell.ranks
                 assert job.all_reduce == (name in ("dear-planned", "ddp"))
+                if cell.runtime == DDP:  # the script stays as it is
+                    assert job.command[job.command.index("--sync") + 1] == "ddp"
 
 
 def test_opponents_are_tuned_where_that_may_matter(

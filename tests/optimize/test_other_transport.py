@@ -13,7 +13,16 @@ from small_jobs import random_job, with_runtime
 
 from byteprophet.cli.main import run_cli
 from byteprophet.job import Job
-from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, MESH, OURS, SERVERS, TORCH
+from byteprophet.job.strategy import (
+    BYTEPS,
+    DDP,
+    DEAR_PLANNED,
+    FSDP2,
+    MESH,
+    OURS,
+    SERVERS,
+    TORCH,
+)
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import JobResult, JobSpec
 from byteprophet.measure.run import Run
@@ -33,7 +42,9 @@ from ..namespaces import why_not_permitted
 from ..thorough import THOROUGH
 from .network_jobs import recorded
 
-SCRIPT = Path(__file__).parents[1] / "torch" / "in_place_script.py"
+TORCH_TESTS = Path(__file__).parents[1] / "torch"
+SCRIPT = TORCH_TESTS / "in_place_script.py"
+DDP_COMMAND = [sys.executable, str(TORCH_TESTS / "retuning" / "ddp_script.py")]
 
 CONFIG = """
 command = ["python", "script.py"]
@@ -122,8 +133,9 @@ def test_what_cannot_be_moved(tmp_path: Path) -> None:
     assert "more than two workers" in str(why_not(run, many, SERVERS))
     assert transports_of(run, many, [Runtime()]) == []
     plain = with_runtime(ranks, DDP, 1 << 20)
-    assert "a script of ddp" in str(why_not(run, plain, SERVERS))
-    assert transports_of(run, plain, [Runtime()]) == []
+    assert transports_of(run, plain, [Runtime()]) == [SERVERS, MESH]
+    sharded = with_runtime(ranks, FSDP2, 1 << 20)
+    assert "fsdp2 knows no other transport" in str(why_not(run, sharded, SERVERS))
 
 
 def test_the_run_under_another_transport_is_that_of_its_run(
@@ -137,11 +149,11 @@ def test_the_run_under_another_transport_is_that_of_its_run(
         made.append(spec.run_directory)
         return JobResult(0, (), None, 1.0)
 
-    served = a_job("fifo")
+    served, meshed = a_job("fifo"), with_runtime(random_job(3, 8), DEAR_PLANNED, 0)
     there = "byteprophet.optimize.other_transport"
     monkeypatch.setattr(f"{there}.run_job", run_job)
     monkeypatch.setattr(f"{there}.check_job", lambda spec: None)
-    monkeypatch.setattr(f"{there}.measure_on_cores", lambda run: measured(served, 1.0))
+    monkeypatch.setattr(f"{there}.measure_on_cores", lambda run: measured(meshed, 1.0))
     monkeypatch.setattr(f"{there}.measure_parameters", lambda run, job: (job.model, job.times))
     (tmp_path / "config.toml").write_text(CONFIG)
 
@@ -213,3 +225,23 @@ def test_a_script_runs_under_the_exchange_of_torch(
     again = measure_others(run, job, [TORCH], [Runtime()], tmp_path / "others", said.append)
     assert [each.run.directory for each in again] == [other.run.directory]
     assert said == ["the recorded command under DistributedDataParallel's exchange, once"]
+
+
+@pytest.mark.job
+def test_a_script_of_torch_runs_over_our_mesh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows nothing of byteprophet, and ends with the same bits."""
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["run", "--servers", "0", "--record", "--", *DDP_COMMAND, str(tmp_path)]) == 0
+    parameters = (tmp_path / "rank-0.json").read_text()
+    (directory,) = Path("runs").iterdir()
+    run, runtime, said = Run(directory), Runtime(), []
+    job = measure_run(run).job
+    assert job.transport == TORCH
+    (other,) = measure_others(run, job, [MESH], [runtime], tmp_path / "others", said.append)
+    assert (other.measured.job.strategy.runtime, other.measured.job.servers) == (DEAR_PLANNED, 0)
+    ours = json.loads((tmp_path / "rank-0.json").read_text())["plain"]["parameters"]
+    assert ours == json.loads(parameters)["plain"]["parameters"]
+    assert said == ["the recorded command without servers, once"]
+    assert {move.job.strategy.runtime for move in runtime.starts(job)} == {*OURS}

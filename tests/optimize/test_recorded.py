@@ -24,7 +24,6 @@ from byteprophet.launcher.rundir import prepare
 from byteprophet.measure.run import Run
 from byteprophet.optimize.learning import learn
 from byteprophet.optimize.moves import Effect, Hints, Move
-from byteprophet.optimize.passes import load_passes
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
 from byteprophet.optimize.recorded import (
@@ -32,7 +31,7 @@ from byteprophet.optimize.recorded import (
     digest_of_config,
     recorded_again,
     used_by,
-    why_unchangeable,
+    why_every_step,
 )
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
@@ -106,18 +105,17 @@ def test_a_run_of_other_hosts_is_not_repeated_here(
     assert "\n" not in str(refused.value)
 
 
-def test_only_distributed_optimizer_changes_models_and_keeps_gradients(
+def test_only_distributed_optimizer_accumulates_steps(
     tmp_path: Path, record: Callable[..., Config]
 ) -> None:
-    """A script that ``--sync`` takes over may have other buckets, and half gradients."""
+    """A script that ``--sync`` takes over, or that uses DistributedDataParallel, cannot."""
     job = with_runtime(random_job(3, 8), "dear", 1 << 20)
     record(SYNC)
-    names = ["accumulation", "bf16", "bf16-gradients", "compile", "recompute", "runtime"]
-    passes = load_passes(names, names)
-    left_out = {each.name for each in passes if why_unchangeable(Run(tmp_path), job, each)}
-    assert left_out == {"accumulation", "bf16", "compile", "recompute"}
+    assert "ran with --sync" in str(why_every_step(Run(tmp_path), job))
     record()
-    assert not any(why_unchangeable(Run(tmp_path), job, each) for each in passes)
+    assert why_every_step(Run(tmp_path), job) is None
+    plain = with_runtime(job, "ddp", 1 << 20)
+    assert "uses DistributedDataParallel" in str(why_every_step(Run(tmp_path), plain))
 
 
 class Skipping:
@@ -153,12 +151,10 @@ def test_any_pass_may_say_that_it_changes_steps(
         return bool(learned.passes)
 
     assert takes_part()
-    assert why_unchangeable(Run(tmp_path), job, Skipping()) is None
     (tmp_path / "worker.toml").touch()
     assert not takes_part()
     (tmp_path / "worker.toml").unlink()
     record(SYNC)
-    assert "ran with --sync" in str(why_unchangeable(Run(tmp_path), job, Skipping()))
     assert not takes_part()
     bench, sync = said
     assert bench.startswith("without skipping: the model of a bench counts its own steps")

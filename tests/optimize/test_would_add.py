@@ -19,6 +19,7 @@ from byteprophet.optimize.learning import Learned, learn
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import Effect, Hints, Move, Pass
 from byteprophet.optimize.passes.bf16 import Bf16
+from byteprophet.optimize.passes.accumulation import Accumulation
 from byteprophet.optimize.passes.compile import Compile
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
@@ -184,11 +185,11 @@ def test_a_damaged_file_of_costs_is_a_reason(tmp_path: Path) -> None:
     assert "idle" not in found.left_out
 
 
-def test_scripts_of_ddp_are_left_as_they_are(tmp_path: Path) -> None:
+def test_scripts_of_ddp_accumulate_nothing(tmp_path: Path) -> None:
     job = random_job(3, 6)
     ddp = replace(job, strategy=replace(job.strategy, runtime="ddp"))
-    found = learned(ddp, tmp_path, [Compile(), Idle()])
-    assert "only DistributedOptimizer changes a model" in found.left_out["compile"]
+    found = learned(ddp, tmp_path, [Accumulation(), Idle()])
+    assert "under the runtime ddp" in found.left_out["accumulation"]
 
 
 def test_the_limit_of_memory_holds_for_them_too() -> None:

@@ -95,4 +95,4 @@ def test_a_compressed_job_is_predicted_recorded_and_replayed(
     assert loads[0]["worker 0 up"] == pytest.approx(forms_bytes + biases_bytes, abs=16)
     assert run_cli(["replay", str(run)]) == 0
     with pytest.raises(UserError, match="its gradients are compressed, and no pass knows"):
-        measure_changeable(Run(run), [])
+        measure_changeable(Run(run))

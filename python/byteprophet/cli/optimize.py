@@ -154,7 +154,7 @@ def optimize(
     for option, repeats in (("--trials", trials), ("--apply", applies)):
         if repeats:
             check_repeatable(recorded.config, option)
-    measured = measure_changeable(recorded, chosen)
+    measured = measure_changeable(recorded)
     if rules:
         check_may_compress(recorded, measured.job, COMPRESS, budget_bytes)
         compressed(measured.job, rules, COMPRESS)  # says what is wrong with them before the search

@@ -57,6 +57,7 @@ _AUTOLOADED = (
     "BYTEPROPHET_SYNC",
     "BYTEPROPHET_STRATEGY",
     "BYTEPROPHET_RECORD",
+    "BYTEPROPHET_REGION_COSTS",
 )
 """The variables that byteprophet.pth looks at."""
 

@@ -16,7 +16,7 @@ from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit, why_unlimited
 from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, OnlyWithLimit, Pass
-from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over, why_unchangeable
+from byteprophet.optimize.recorded import OF_A_BENCH, why_every_step, why_taken_over
 from byteprophet.optimize.region_costs import (
     known_region_costs,
     measure_region_costs,
@@ -161,7 +161,7 @@ class _Jobs:
                 return self._unknown
             if self._budget_bytes is not None and each.words & {COMPILED, BF16}:
                 return "what memory its regions take is not known, and --memory-budget limits it"
-        return why_unchangeable(self._run, self._job, each)
+        return why_every_step(self._run, self._job) if isinstance(each, ChangesSteps) else None
 
     def tell(self, each: NeedsRegionCosts, costs: RegionCosts) -> None:
         """Tell a pass, or a limit, what regions cost."""

@@ -5,7 +5,9 @@ So the command runs once more, under that transport and recorded. What this run 
 job from which a search may start. The run is kept, and not made again.
 
 A script of ``DistributedOptimizer`` may run on BytePS' servers, over our mesh of the ranks, or by
-the exchange of DistributedDataParallel (``torch/in_place.py``), which refuses some scripts.
+the exchange of DistributedDataParallel (``torch/in_place.py``), which refuses some scripts. A
+script of DistributedDataParallel may have its gradients exchanged by ours (``torch/ddp``), unless
+its model is unfit for that. It then keeps its own exchange.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ class ChangesTransport(Protocol):
 
 def why_not(run: Run, job: Job, transport: str) -> str | None:
     """Why the job of ``run`` cannot be moved to ``transport``; None if it can."""
-    if job.strategy.runtime not in (BYTEPS, *OURS):
-        return f"a script of {job.strategy.runtime} stays without servers, and without our runtimes"
+    if job.strategy.runtime not in (BYTEPS, DDP, *OURS):
+        return f"a job of {job.strategy.runtime} knows no other transport"
     if job.strategy.changes_gradients:
         return "its gradients are cast or accumulated, which its transport decides"
     if run.config["local_ranks"] > 1:
@@ -96,8 +98,9 @@ def measure_others(
     """Run the command of ``run`` under ``transports``, and tell ``passes`` what it measured.
 
     ``directory``: where the runs and their strategies are kept. What DistributedDataParallel
-    refuses is left out, and ``say`` is told why. Raises ``UserError`` if the job cannot run here or
-    be measured, JobFailed if it fails.
+    refuses is left out, and ``say`` is told why; so is a model of DistributedDataParallel that kept
+    its own exchange. Raises ``UserError`` if the job cannot run here or be measured, JobFailed if
+    it fails.
     """
     others = []
     for transport in transports:
@@ -107,7 +110,10 @@ def measure_others(
         except (UserError, JobFailed) as error:
             if transport != TORCH:
                 raise
-            say(f"without {TRANSPORTS[transport]}: {error}")
+            say(f"not {TRANSPORTS[transport]}: {error}")
+            continue
+        if other.measured.job.transport != transport:
+            say(f"not {TRANSPORTS[transport]}: the model keeps its own exchange, as its run says")
             continue
         others.append(other)
         for each in passes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
 from byteprophet.observe import recording
-from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, Pass
 from byteprophet.runtime_settings import STRATEGY, SYNC
 
 _LEAST_ITERATIONS = 2  # the first one of a replay has none before it, and is not counted
@@ -29,13 +28,12 @@ OF_A_BENCH = "worker.toml"
 """The configuration of a bench's workers, in their run directory."""
 
 
-def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
-    """Measure the job of ``run``, which ``passes`` are to change.
+def measure_changeable(run: Run) -> Measured:
+    """Measure the job of ``run``, which is to be changed.
 
     Raises ``UserError`` if a needed recording is missing, if it ran under a strategy that changes
     its model (``check_given``), if the job has two transports, compresses
-    gradients or delays averages, if DistributedDataParallel could not be given other buckets, or if
-    a pass changes what only ``DistributedOptimizer`` changes in a model.
+    gradients or delays averages, or if DistributedDataParallel could not be given other buckets.
     """
     check_given(run.config)
     measured = measure_on_cores(run)
@@ -60,14 +58,8 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
             f"{run.directory}: its averages are delayed, and no pass knows what that allows: "
             "record the job without staleness, and add it to the strategy that is found"
         )
-    if strategy.runtime != DDP:
-        return measured
-    if strategy.fixed:
+    if strategy.runtime == DDP and strategy.fixed:
         raise UserError(f"{run.directory}: its buckets cannot be changed: {strategy.fixed}")
-    for each in passes:
-        reason = why_unchangeable(run, measured.job, each)
-        if reason:
-            raise UserError(f"pass {each.name!r}: {reason}: leave the pass out")
     return measured
 
 
@@ -98,14 +90,17 @@ def given_of(config: Mapping[str, Any]) -> Path | None:
     return given_file(config.get("environment", {}), Path(config.get("directory", ".")))
 
 
-def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
-    """Why a pass cannot change the model of ``job``, which ``run`` recorded; None if it can."""
-    if job.strategy.runtime == DDP and isinstance(each, NeedsRegionCosts):
+def why_every_step(run: Run, job: Job) -> str | None:
+    """Why ``job``, which ``run`` recorded, exchanges gradients in every step; None if it need not.
+
+    Only ``DistributedOptimizer`` accumulates steps.
+    """
+    if job.strategy.runtime == DDP:
         return (
-            f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer changes "
-            "a model"
+            f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer "
+            "accumulates steps"
         )
-    return why_taken_over(run) if isinstance(each, (ChangesSteps, NeedsRegionCosts)) else None
+    return why_taken_over(run)
 
 
 def why_taken_over(run: Run) -> str | None:

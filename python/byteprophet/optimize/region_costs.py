@@ -126,7 +126,8 @@ def measure_region_costs(
     if not path.exists():
         raise UserError(
             f"{' '.join(spec.command[:4])}: measured no regions: its model must train for three "
-            "steps with byteprophet.torch.DistributedOptimizer"
+            "steps, not compiled by the script, with byteprophet.torch.DistributedOptimizer or "
+            "DistributedDataParallel"
         )
     costs = read_region_costs(path)
     if costs.unmeasured:

@@ -2,9 +2,10 @@
 
 ``construct`` runs in place of the constructor of torch's class in scripts that do not mention
 byteprophet (``_autoload.py``). If ``BYTEPROPHET_SYNC`` is set, our synchronisers exchange the
-model's gradients (``torch/ddp``). If ``BYTEPROPHET_STRATEGY`` names a file of the runtime ``ddp``,
-the model gets the buckets of that strategy. If the job is recorded, so is the model. What does not
-fit ends the process with one line and status 2, because the script knows nothing of byteprophet.
+model's gradients (``torch/ddp``). If ``BYTEPROPHET_STRATEGY`` names a file, its runtime exchanges
+them, which may be DistributedDataParallel itself with the strategy's buckets. The model then
+computes in the strategy's regions. If the job is recorded, so is the model. What does not fit ends
+the process with one line and status 2, because the script knows nothing of byteprophet.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import AUTO, BYTEPS, DEAR_PLANNED, MIXED, OURS, SYNCS
-from byteprophet.job.strategy_file import is_of_ddp, read_strategy_file
+from byteprophet.job.strategy import AUTO, BYTEPS, DDP, DEAR_PLANNED, OURS, SYNCS
+from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.observe import recording
 from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
@@ -32,6 +33,9 @@ from byteprophet.torch.ddp.backward import ModelRules, as_its_reducer
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
+from byteprophet.torch.recording.ddp_buckets import reduced_parameters
+from byteprophet.torch.regions.install import install
+from byteprophet.torch.regions.root import at_first_call
 from byteprophet.torch.retuning.given_ddp_strategy import construct_with
 from byteprophet.torch.retuning.given_strategy import given_strategy
 from byteprophet.torch.sync import basics
@@ -46,7 +50,8 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
         module: the module to wrap.
         arguments: further arguments of torch's class.
         sync: ``"allreduce"``, ``"dear"``, ``"dear-planned"``, ``"byteps"``, or ``"auto"``, which
-            keeps the faster one of ``"dear-planned"`` and torch's own exchange (docs/ddp.md).
+            keeps the faster one of ``"dear-planned"`` and torch's own exchange (docs/ddp.md). If
+            ``BYTEPROPHET_STRATEGY`` names a file, its runtime takes the place of ``sync``.
         options: further arguments of torch's class.
 
     Raises:
@@ -62,7 +67,13 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
             raise ValueError(f"sync={sync!r}: {wrong}")
         with own_constructor():
             super().__init__(module, *arguments, **options)
-        exchange_by(self, sync)
+        with ends_in_one_line():
+            used = _given(RuntimeSettings.from_environment())
+        sync = sync if used is None else _ours(used)
+        if sync:
+            exchange_by(self, sync)
+        else:
+            record_unasked(self)
 
 
 def why_not(sync: str) -> str:
@@ -99,6 +110,8 @@ def construct(
     """Construct ``model`` by ``plain``, its class' own constructor."""
     with ends_in_one_line():
         settings = RuntimeSettings.from_environment()
+        used = _given(settings)
+        sync = settings.sync if used is None else _ours(used)
         wrong = settings.sync and why_not(settings.sync)
         if wrong:
             raise UserError(f"{SYNC}={settings.sync}: {wrong}")
@@ -106,23 +119,63 @@ def construct(
             raise UserError(f"{SYNC}={AUTO}: {settings.strategy} says what exchanges gradients")
         if settings.sync == AUTO and os.environ.get(recording.VARIABLE):
             raise UserError(f"{SYNC}={AUTO}: record a job with the sync that it has chosen")
-        is_ours = bool(settings.sync) and not is_of_ddp(settings.strategy)
-        if settings.strategy and not is_ours:
-            _refuse_changes(settings.strategy)
-            construct_with(settings, plain, model, arguments, options)
-        else:
+        if used is None or sync:
             plain(model, *arguments, **options)
+        else:
+            construct_with(settings, plain, model, arguments, options)
+        if settings.region_costs:
+            _measure_regions(model, settings)
+            return
+        if used is not None and used.strategy.changes_model:
+            _compute_as(model, used, settings.strategy)
         if _by_hand:
             return
-        if is_ours and distributed.get_world_size() > 1:
-            exchange_by(model, settings.sync)
+        if sync and distributed.get_world_size() > 1:
+            exchange_by(model, sync)
         else:
             record_unasked(model)
 
 
-def _refuse_changes(path: str) -> None:
-    if read_strategy_file(Path(path)).strategy.changes_model:
-        raise UserError(f"{path}: only DistributedOptimizer changes a model (regions, autocast)")
+def _given(settings: RuntimeSettings) -> Used | None:
+    """The strategy of this job, if it has one. Raises ``UserError`` if it does not fit."""
+    path = settings.strategy
+    if not path:
+        return None
+    used = read_strategy_file(Path(path))
+    runtime = used.strategy.runtime
+    if runtime == DDP:
+        return used
+    if runtime not in (BYTEPS, *OURS):
+        raise UserError(f"{path}: runtime {runtime!r} needs a script of DistributedOptimizer")
+    wrong = why_not(runtime)
+    if wrong:
+        raise UserError(f"{path}: runtime {runtime!r}: {wrong}")
+    return used
+
+
+def _ours(used: Used) -> str:
+    """Which of our synchronisers ``used`` asks for; "": DistributedDataParallel itself."""
+    runtime = used.strategy.runtime
+    return "" if runtime == DDP else runtime
+
+
+def _measure_regions(model: parallel.DistributedDataParallel, settings: RuntimeSettings) -> None:
+    from byteprophet.torch.regions.probe import measure_model_and_end
+
+    measure_model_and_end(model.module, [*reduced_parameters(model.module).items()], settings)
+
+
+def _compute_as(model: parallel.DistributedDataParallel, used: Used, path: str) -> None:
+    """Let the module of ``model`` compute as a strategy says, from its first call on.
+
+    Before that, the script may compile it, which is then refused.
+    """
+
+    def found(called: nn.Module) -> None:
+        with ends_in_one_line():
+            install(model.module, used.strategy, path, called)
+
+    at_first_call(model.module, found)
 
 
 def exchange_by(
@@ -150,7 +203,7 @@ def exchange_by(
     if sync == AUTO:
         takeover.try_both()
         sync = DEAR_PLANNED
-    models.add(model, models.Public(distribute, record_unasked, rules_of))
+    models.add(model, models.Public(sync, distribute, record_unasked, rules_of))
 
 
 def _distribute(
@@ -169,13 +222,6 @@ def _distribute(
     weights = parse_weights(settings.owners, OWNERS) if settings.owners else ()
     if given is not None:
         sync, weights = given.strategy.runtime, given.strategy.owners
-        if sync == MIXED:
-            raise UserError(f"{settings.strategy}: only DistributedOptimizer uses two transports")
-        if given.strategy.changes_model:
-            raise UserError(
-                f"{settings.strategy}: only DistributedOptimizer changes a model (regions, "
-                "autocast)"
-            )
         if given.strategy.accumulation > 1:
             raise UserError(f"{settings.strategy}: only DistributedOptimizer accumulates steps")
         if given.strategy.compressors:

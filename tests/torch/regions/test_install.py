@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
@@ -19,6 +21,7 @@ from byteprophet.job import Bucket, Model, Parameter, Strategy
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.torch.regions.install import install
+from byteprophet.torch.regions.root import at_first_call
 
 from .models import Tower
 
@@ -256,6 +259,42 @@ def test_what_cannot_be_compiled_stays_eager_and_says_why(
     for _ in range(2):
         assert torch.equal(model(data), plain(data))
     assert capfd.readouterr().err.count("warning: the region of 0, 1 is not compiled: ") == 1
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """This process is the only rank of a process group."""
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_distributed_data_parallel_does_not_cut_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch would compile a graph for each of its buckets."""
+    compiled = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", compiled)
+    model = nn.Sequential(*(nn.Linear(600, 600) for _ in range(4)))
+    install(model, Strategy(regions=(Region(("0", "1", "2", "3"), compiled=True),)), "s.json")
+    wrapped = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1.5)
+    counters.clear()
+    wrapped(torch.randn(2, 600)).sum().backward()
+    assert counters["aot_autograd"]["total"] == 1
+
+
+def test_regions_of_a_model_that_is_compiled_from_outside_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    called: list[nn.Module] = []
+    at_first_call(model, called.append)
+    nn.Linear(2, 2)(torch.ones(2))
+    outside = nn.Sequential(model)
+    outside(torch.ones(2))
+    outside(torch.ones(2))
+    assert called == [outside]
+    strategy = Strategy(regions=(Region(("0", "1"), compiled=True),))
+    with pytest.raises(UserError, match="the script compiles Sequential itself"):
+        install(model, strategy, "s.json", nn.ModuleList([model, torch.compile(outside)]))
 
 
 def test_a_script_can_apply_a_file(tmp_path: Path) -> None:

@@ -114,12 +114,15 @@ def test_a_script_measures_its_regions(tmp_path: Path) -> None:
 
 @pytest.mark.job(2)
 def test_one_structure_is_measured_without_a_budget_and_the_rest_later(tmp_path: Path) -> None:
-    """The first block's input needs no gradient, so its structure differs from the others'."""
+    """The first block's input needs no gradient, so its structure differs from the others'.
+
+    A script of DistributedDataParallel measures the rest.
+    """
     path = tmp_path / "costs.json"
     found = []
-    for budget_s in ("1e-9", "900"):
+    for budget_s, sync in (("1e-9", "dear"), ("900", "torch")):
         spec = JobSpec(
-            command=(sys.executable, str(WORKER), str(tmp_path), "dear"),
+            command=(sys.executable, str(WORKER), str(tmp_path), sync),
             run_directory=tmp_path / f"run-{len(found)}",
             workers=1,
             servers=0,

@@ -34,7 +34,7 @@ def train(**options: Any) -> dict[str, Any]:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
-    told = model._get_ddp_logging_data()["rebuilt_per_bucket_param_indices"]
+    told = model._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
     return {
         "parameters": [p.detach().tolist() for p in model.parameters()],
         "buckets": [[int(index) for index in bucket.split()] for bucket in told.split(",")],

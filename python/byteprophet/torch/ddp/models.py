@@ -30,14 +30,15 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Public:
-    """Functions of the public face, which stands above this room.
+    """What the public face, which stands above this room, gives a model.
 
-    ``distribute`` gives an optimizer a front. It takes the optimizer, names of parameters, the
-    module to which further parameters belong, and the rules. ``stays_plain`` is told of a model
-    that exchanges its gradients itself. ``rules_of`` makes the rules by which a model sends
-    gradients, given the parameters by name.
+    ``sync`` is the synchroniser that exchanges its gradients. ``distribute`` gives an optimizer a
+    front. It takes the optimizer, names of parameters, the module to which further parameters
+    belong, and the rules. ``stays_plain`` is told of a model that exchanges its gradients itself.
+    ``rules_of`` makes the rules by which a model sends gradients, given the parameters by name.
     """
 
+    sync: str
     distribute: Callable[
         [Optimizer, list[tuple[str, Tensor]], nn.Module | None, BackwardRules], Any
     ]

@@ -246,9 +246,10 @@ def _tell_once() -> None:
     After a trial, its outcome says so.
     """
     global _is_told
-    if not _is_told and models.all_in(State.OURS) and distributed.get_rank() == 0:
+    ours = models.all_in(State.OURS)
+    if not _is_told and ours and distributed.get_rank() == 0:
         _is_told = True
-        name = os.environ.get(SYNC) or "byteprophet"
+        name = ours[0].public.sync
         text = f"byteprophet: {name} exchanges the gradients of DistributedDataParallel"
         print(text, file=sys.stderr, flush=True)
 

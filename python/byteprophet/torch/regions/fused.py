@@ -10,20 +10,26 @@ uses. A forward pass in which that is not so raises an error. Evaluation, and pa
 gradients, run the modules one by one. A region that torch cannot compile runs them one by one, too,
 and says why, once.
 
+Within a DistributedDataParallel's forward pass, torch cuts what it compiles at the ends of buckets
+(``optimize_ddp``). A region is measured and replayed as one graph, so it is hidden from that.
+
 Threads: what a region hands on is kept per thread, because replicas of a model may run in several.
+DistributedDataParallel notes its forward pass for the whole process, and so do we.
 """
 
 from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
@@ -134,16 +140,28 @@ class RegionForward:
         return output
 
     def _run_or_stay_eager(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        try:
+        if not self._compiled:
             return self._run(*inputs, **named)
+        try:
+            with _uncut():
+                return self._run(*inputs, **named)
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-            if not self._compiled:
-                raise
             self._compiled = False
             self._run = region_function(self._forwards, Region(self._names), self._buffers)
             reason = first_line(error)
             warn(f"the region of {', '.join(self._names)} is not compiled: {reason}")
             return self._run(*inputs, **named)
+
+
+@contextmanager
+def _uncut() -> Iterator[None]:
+    """Within this context, torch compiles as if no DistributedDataParallel ran forward."""
+    within = DistributedDataParallel._active_ddp_module
+    DistributedDataParallel._active_ddp_module = None
+    try:
+        yield
+    finally:
+        DistributedDataParallel._active_ddp_module = within
 
 
 class _State(threading.local):

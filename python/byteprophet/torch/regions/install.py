@@ -87,12 +87,17 @@ def _check_parameters(model: nn.Module, expected: Model, path: str) -> None:
         raise other_model(path, difference)
 
 
-def install(model: nn.Module, strategy: Strategy, path: str) -> None:
-    """Like ``apply``; ``path`` names the file in messages."""
+def install(
+    model: nn.Module, strategy: Strategy, path: str, called: nn.Module | None = None
+) -> None:
+    """Like ``apply``; ``path`` names the file in messages.
+
+    ``called``: the module that the script calls, if that is another one, which holds ``model``.
+    """
     if model in _installed or not strategy.changes_model:
         return
     _installed.add(model)
-    _install_regions(model, strategy.regions, path)
+    _install_regions(model, called or model, strategy.regions, path)
     if strategy.autocast:
         _install_autocast(model)
 
@@ -108,10 +113,12 @@ def _install_autocast(model: nn.Module) -> None:
     model.forward = Replaced(model, forward)
 
 
-def _install_regions(model: nn.Module, regions: Sequence[Region], path: str) -> None:
+def _install_regions(
+    model: nn.Module, called: nn.Module, regions: Sequence[Region], path: str
+) -> None:
     if not regions:
         return
-    if any(map(module_calls.is_compiled, model.modules())):
+    if any(map(module_calls.is_compiled, called.modules())):
         raise UserError(
             f"{path}: has regions, but the script compiles {type(model).__name__} itself: take "
             "one of the two away"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -62,32 +62,62 @@ def measure_and_end(
 
     ``shardable``: whether ``optimizer`` may update shards of them.
     """
+
+    def done(model: nn.Module, units: tuple[Unit, ...], plain: frozenset[Unit]) -> None:
+        if settings.region_memory:
+            save = partial(_save_and_leave, Path(settings.region_memory))
+            MemoryProbe(model, units, named, optimizer, save, plain, shardable=shardable)
+        else:
+            _leaving.leave_now(0)
+
+    def found(model: nn.Module) -> None:
+        _measure_later(model, named, settings, done)
+
+    at_first_forward([parameter for _, parameter in named], found)
+
+
+def measure_model_and_end(
+    model: nn.Module, named: Sequence[tuple[str, Tensor]], settings: RuntimeSettings
+) -> None:
+    """Measure ``model``, which trains parameters ``named``, from its third forward pass on.
+
+    Its memory is not measured.
+    """
+
+    def done(_model: nn.Module, _units: tuple[Unit, ...], _plain: frozenset[Unit]) -> None:
+        _leaving.leave_now(0)
+
+    _measure_later(model, named, settings, done)
+
+
+def _measure_later(
+    model: nn.Module,
+    named: Sequence[tuple[str, Tensor]],
+    settings: RuntimeSettings,
+    done: Callable[[nn.Module, tuple[Unit, ...], frozenset[Unit]], None],
+) -> None:
+    """Measure the regions in the third forward pass.
+
+    ``done`` then gets the model, its units, and those of them that cannot be recomputed.
+    """
     path = Path(settings.region_costs)
     names = {id(parameter): name for name, parameter in named}
+    passes = 0
 
     def measure(root: ModuleCall) -> None:
         with _left_on_error():
             units, plain = _measure(root, names, path, settings)
-            if settings.region_memory:
-                save = partial(_save_and_leave, Path(settings.region_memory))
-                MemoryProbe(root.module, units, named, optimizer, save, plain, shardable=shardable)
-            else:
-                _leaving.leave_now(0)
+            done(root.module, units, plain)
 
-    def found(model: nn.Module) -> None:
-        passes = 0
+    def before(module: nn.Module, _inputs: object) -> None:
+        nonlocal passes
+        if module is model and module.training and torch.is_grad_enabled():
+            passes += 1
+            if passes > _PASSES_BEFORE:
+                end()
+                CallRecorder(model, measure)
 
-        def before(module: nn.Module, _inputs: object) -> None:
-            nonlocal passes
-            if module is model and module.training and torch.is_grad_enabled():
-                passes += 1
-                if passes > _PASSES_BEFORE:
-                    end()
-                    CallRecorder(model, measure)
-
-        end = module_calls.listen(before)
-
-    at_first_forward([parameter for _, parameter in named], found)
+    end = module_calls.listen(before)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Finds the model to which an optimizer's parameters belong, when it is called first."""
+"""Finds the module whose call begins a model's forward pass, when it is called first."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,5 +36,22 @@ def at_first_forward(
                 f"optimizer: {instead}"
             )
         found(module)
+
+    end = module_calls.listen(before)
+
+
+def at_first_call(model: nn.Module, found: Callable[[nn.Module], None]) -> None:
+    """Call ``found`` once, before the first call of a module that is ``model`` or holds it.
+
+    ``found`` gets that module, which is the outermost one whose call the script makes.
+    """
+    known = weakref.ref(model)
+
+    def before(module: nn.Module, _inputs: Any) -> None:
+        model = known()
+        if model is None or any(each is model for each in module.modules()):
+            end()
+            if model is not None:
+                found(module)
 
     end = module_calls.listen(before)
