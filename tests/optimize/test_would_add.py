@@ -18,8 +18,8 @@ from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.learning import Learned, learn
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import Effect, Hints, Move, Pass
-from byteprophet.optimize.passes.bf16 import Bf16
 from byteprophet.optimize.passes.accumulation import Accumulation
+from byteprophet.optimize.passes.bf16 import Bf16
 from byteprophet.optimize.passes.compile import Compile
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
