@@ -1,4 +1,4 @@
-"""The peak memory of ranks, predicted and measured, for ``memory.py``: our runtimes, and FSDP2."""
+"""The peak memory of ranks, predicted and measured, for ``memory.py``: of ours, DDP and FSDP2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recorded import PROGRESS
 
 from byteprophet.launcher import JobSpec, run_job
 
-RUNTIMES = ("byteps", "allreduce", "dear", "dear-planned")
+RUNTIMES = ("byteps", "allreduce", "dear", "dear-planned", "ddp")
 RANKED = ("gpt", "dlrm")
 _HERE = Path(__file__).parent
 _LONGEST_S = 600.0

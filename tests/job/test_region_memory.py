@@ -46,6 +46,7 @@ MEMORY = RegionMemory(
     {"a.weight": ParameterMemory(10, 40, 80, 40, 1, 3)},
     7,
     True,
+    reducer_bytes=40,
 )
 
 
@@ -92,7 +93,7 @@ def _set(*path: Any) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_set("schema", 2), "schema: must be 1"),
+        (_set("schema", 1), "schema: must be 2"),
         (_set("units", []), "must not be empty"),
         (_set("phases", []), "must not be empty"),
         (_set("start_bytes", -1), "'-1': must be a whole number from 0"),

@@ -68,6 +68,16 @@ def test_owners_keep_their_share_of_the_state() -> None:
         predict_rank_peak(MADE, uneven, 2, 0, (), KERNELS)
 
 
+def test_distributed_data_parallel_keeps_its_buckets() -> None:
+    """And gloo has scratch memory for two of its all-reduces."""
+    alone = predict_peak(MADE, (), KERNELS)
+    for ranks in (1, 2):
+        peak = predict_rank_peak(MADE, strategy("ddp"), ranks, 0, (), KERNELS)
+        assert peak.least_bytes == alone.total_bytes
+        scratch = peak.most_bytes - peak.least_bytes - PARAMETERS
+        assert scratch == pytest.approx(PARAMETERS / 2 if ranks == 2 else 0, abs=16)
+
+
 def test_other_ranks_parts_are_received() -> None:
     two = predict_rank_peak(MADE, strategy("allreduce"), 2, 0, (), KERNELS)
     four = predict_rank_peak(MADE, strategy("allreduce"), 4, 0, (), KERNELS)
@@ -86,7 +96,7 @@ def test_other_ranks_parts_are_received() -> None:
     ("wanted", "ranks", "rank", "said"),
     [
         (strategy("allreduce"), 2, 2, "no rank 2 of 2"),
-        (strategy("ddp"), 2, 0, "runtime 'ddp'"),
+        (strategy("wfbp"), 2, 0, "runtime 'wfbp'"),
         (strategy("fsdp2"), 2, 0, "use predict_sharded_peak"),
         (Strategy("dear", (Bucket(NAMES[1:], 0, 1),)), 2, 0, "another model"),
         (Strategy("dear", (Bucket((*NAMES, NAMES[0]), 0, 1),)), 2, 0, "another model"),

@@ -116,6 +116,20 @@ def test_buffers_that_gradients_share_are_memory_too() -> None:
     assert now - was == 8000
 
 
+def test_buckets_of_the_script_live_whatever_exchanges_gradients() -> None:
+    """Those of DistributedDataParallel; under its own exchange, they are the runtime's."""
+    job, memory, costs = made(3)
+    torch = replace(job, strategy=replace(job.strategy, runtime="ddp"))
+
+    def peak_bytes(of: Job, reducer_bytes: int) -> int:
+        limit = MemoryLimit(replace(memory, reducer_bytes=reducer_bytes), 10**9)
+        limit.learn(of, costs)
+        return limit.peak_bytes(of)
+
+    assert peak_bytes(job, 16_000) == peak_bytes(job, 0) + 16_000
+    assert peak_bytes(torch, 16_000) == peak_bytes(torch, 0)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_repair_is_the_cheapest_mix_that_fits(seed: int) -> None:
     job, limit, costs = limited(seed, 1)
@@ -175,7 +189,7 @@ def test_what_is_not_known_does_not_fit() -> None:
     job, limit, _ = limited(1, 10**12)
     assert limit.fits(job)
     for strategy in (
-        replace(job.strategy, runtime="ddp"),
+        replace(job.strategy, runtime="wfbp"),
         replace(job.strategy, autocast=True),
         replace(job.strategy, regions=(Region(UNITS[1], compiled=True),)),
         replace(job.strategy, regions=(Region(("other",), recomputed=True),)),
@@ -184,13 +198,13 @@ def test_what_is_not_known_does_not_fit() -> None:
         assert not limit.fits(other)
         with pytest.raises(UserError, match="is not known"):
             limit.peak_bytes(other)
-    ddp = replace(job, strategy=replace(job.strategy, runtime="ddp"))
-    assert limit.repaired(ddp) is None
-    assert "is not known, so it cannot be limited" in limit.why_not(ddp)
+    wfbp = replace(job, strategy=replace(job.strategy, runtime="wfbp"))
+    assert limit.repaired(wfbp) is None
+    assert "is not known, so it cannot be limited" in limit.why_not(wfbp)
 
 
 @pytest.mark.parametrize(
-    ("runtime", "said"), [("fsdp2", "predict_sharded_peak"), ("ddp", "2 workers.* is not known")]
+    ("runtime", "said"), [("fsdp2", "predict_sharded_peak"), ("wfbp", "2 workers.* is not known")]
 )
 def test_a_job_whose_memory_is_not_measured_is_refused_before_it_runs_again(
     tmp_path: Path, runtime: str, said: str

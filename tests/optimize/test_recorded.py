@@ -31,7 +31,7 @@ from byteprophet.optimize.recorded import (
     digest_of_config,
     recorded_again,
     used_by,
-    why_every_step,
+    why_not_distributed,
 )
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
@@ -105,17 +105,15 @@ def test_a_run_of_other_hosts_is_not_repeated_here(
     assert "\n" not in str(refused.value)
 
 
-def test_only_distributed_optimizer_accumulates_steps(
-    tmp_path: Path, record: Callable[..., Config]
-) -> None:
+def test_scripts_of_torch_cannot_do_all(tmp_path: Path, record: Callable[..., Config]) -> None:
     """A script that ``--sync`` takes over, or that uses DistributedDataParallel, cannot."""
     job = with_runtime(random_job(3, 8), "dear", 1 << 20)
     record(SYNC)
-    assert "ran with --sync" in str(why_every_step(Run(tmp_path), job))
+    assert "ran with --sync" in str(why_not_distributed(Run(tmp_path), job))
     record()
-    assert why_every_step(Run(tmp_path), job) is None
+    assert why_not_distributed(Run(tmp_path), job) is None
     plain = with_runtime(job, "ddp", 1 << 20)
-    assert "uses DistributedDataParallel" in str(why_every_step(Run(tmp_path), plain))
+    assert "uses DistributedDataParallel" in str(why_not_distributed(Run(tmp_path), plain))
 
 
 class Skipping:

@@ -15,7 +15,6 @@ from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.sizes import parse_size
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import TORCH
 from byteprophet.job.strategy_file import strategy_path
 from byteprophet.measure.run import Run
 from byteprophet.optimize.apply import OPTIMISED, apply, check_repeatable
@@ -175,8 +174,6 @@ def optimize(
     resume = Resume(directory)
     resume.refuse_others()
     transports = transports_of(recorded, measured.job, chosen)
-    if budget_bytes is not None:
-        transports = [each for each in transports if each != TORCH]  # its memory is not known
     others_ran = measure_others(
         recorded,
         measured.job,

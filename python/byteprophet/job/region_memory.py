@@ -22,7 +22,7 @@ from byteprophet.job.region_costs import Unit
 from byteprophet.job.times import Int64Array
 from byteprophet.whole_files import write_whole
 
-SCHEMA = 1
+SCHEMA = 2
 STATES = 8
 """Of a unit and its two neighbours, each plain or recomputed."""
 
@@ -92,7 +92,8 @@ class RegionMemory:
     """``units``: those of the phases, in forward order. ``update_bytes``: temporary, of an update.
 
     ``parameters``: those with gradients, by name. ``shardable``: whether ranks may update shards of
-    a parameter; if not, every rank keeps the whole state of its optimizer.
+    a parameter; if not, every rank keeps the whole state of its optimizer. ``reducer_bytes``: the
+    buckets of the script's own DistributedDataParallel, which live whatever exchanges gradients.
     """
 
     units: tuple[Unit, ...]
@@ -100,6 +101,7 @@ class RegionMemory:
     parameters: Mapping[str, ParameterMemory]
     update_bytes: int
     shardable: bool
+    reducer_bytes: int = 0
 
 
 def write_region_memory(path: Path, memory: RegionMemory) -> None:
@@ -121,6 +123,7 @@ def write_region_memory(path: Path, memory: RegionMemory) -> None:
         "parameters": {name: asdict(each) for name, each in memory.parameters.items()},
         "update_bytes": memory.update_bytes,
         "shardable": memory.shardable,
+        "reducer_bytes": memory.reducer_bytes,
     }
     write_whole(path, json.dumps(data, indent=1) + "\n")
 
@@ -155,7 +158,14 @@ def _memory(data: Any) -> RegionMemory:
         for name, each in data["parameters"].items()
     }
     update_bytes = _number(data["update_bytes"], 0, _MOST_BYTES)
-    return RegionMemory(units, phases, parameters, update_bytes, _flag(data["shardable"]))
+    return RegionMemory(
+        units,
+        phases,
+        parameters,
+        update_bytes,
+        _flag(data["shardable"]),
+        _number(data["reducer_bytes"], 0, _MOST_BYTES),
+    )
 
 
 _SIZES = ("elements", "size_bytes", "state_bytes", "served_bytes")

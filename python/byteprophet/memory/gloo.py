@@ -30,15 +30,15 @@ def buffers_bytes(operator: Any, arguments: Sequence[Any]) -> int:
     if name == "_reduce_scatter_base_":
         reduced, given = arguments[:2]
         ranks = given.numel() // max(1, reduced.numel())
-        return int(given.nbytes) + _scratch_bytes(given.nbytes, given.itemsize, ranks)
+        return int(given.nbytes) + all_reduce_scratch_bytes(given.nbytes, ranks, given.itemsize)
     raise UserError(
         f"memory: what the collective '{name}' takes over gloo is not known: leave it out of the "
         "iteration"
     )
 
 
-def _scratch_bytes(size_bytes: int, item_bytes: int, ranks: int) -> int:
-    """Of an all-reduce of ``size_bytes``."""
+def all_reduce_scratch_bytes(size_bytes: int, ranks: int, item_bytes: int = 1) -> int:
+    """The scratch memory of an all-reduce of ``size_bytes``."""
     if ranks <= 1 or not size_bytes:
         return 0
     per_rank = -(-size_bytes // (ranks * _LARGEST_SEGMENT_BYTES))

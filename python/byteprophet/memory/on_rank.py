@@ -17,9 +17,12 @@ gradient has been sent, are copied from messages. Gradients in bfloat16 travel a
 How much of this there is at the peak depends on the network and on the other ranks. This is the
 most.
 
+DistributedDataParallel has none of this: gradients are averages when the backward pass ends. Its
+buckets are as large as all gradients and live all the time, and gloo reduces ``_AT_ONCE`` of them
+at a time in place, with scratch memory.
+
 Not included: BytePS without a scheduler (``stock``), which copies gradients into shared memory;
-collectives of process groups, whose backends have buffers of their own (FSDP2: ``sharded.py``); and
-the kernel's buffers of sockets.
+other collectives of process groups (FSDP2: ``sharded.py``); and the kernel's buffers of sockets.
 """
 
 from __future__ import annotations
@@ -32,10 +35,14 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners
 from byteprophet.job.region_memory import ParameterMemory
-from byteprophet.job.strategy import BYTEPS, FSDP2, OURS, Strategy
+from byteprophet.job.strategy import BYTEPS, DDP, FSDP2, OURS, Strategy
 from byteprophet.job.times import Int64Array
+from byteprophet.memory.gloo import all_reduce_scratch_bytes
 
 _PAIR = 2
+_AT_ONCE = 2
+"""Threads of a gloo process group of torch."""
+_KNOWN = (BYTEPS, *OURS, DDP)
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ def on_rank(
         update_bytes: the temporary results of an update.
 
     Raises:
-        UserError: the runtime is not one of ours, or the strategy is of another model or of another
+        UserError: the runtime is another one, or the strategy is of another model or of another
             number of ranks.
     """
     if strategy.runtime == FSDP2:
@@ -77,11 +84,13 @@ def on_rank(
             "memory: FSDP2's units are modules of a script, which a strategy does not have: use "
             "predict_sharded_peak of byteprophet.memory.sharded"
         )
-    if strategy.runtime not in (BYTEPS, *OURS):
+    if strategy.runtime not in _KNOWN:
         raise UserError(
             f"memory: what runtime '{strategy.runtime}' adds is not known: use one of "
-            f"{', '.join((BYTEPS, *OURS))}"
+            f"{', '.join(_KNOWN)}"
         )
+    if strategy.runtime == DDP:
+        return _reduced(strategy, parameters, places, ranks)
     owners = Owners.of(strategy.owners, ranks)
     extra = np.zeros(places, dtype=np.int64)
     saved = received = 0
@@ -110,6 +119,19 @@ def on_rank(
             extra += comes
     extra[: max((each.unread_places for each in parameters.values()), default=0)] += update_bytes
     return OnRank(extra, received, saved)
+
+
+def _reduced(
+    strategy: Strategy, parameters: Mapping[str, ParameterMemory], places: int, ranks: int
+) -> OnRank:
+    """What DistributedDataParallel changes."""
+    buckets_bytes = [
+        sum(parameters[name].size_bytes for name in names)
+        for names, _ in _buckets(strategy, parameters)
+    ]
+    scratch = sorted(all_reduce_scratch_bytes(each, ranks) for each in buckets_bytes)
+    extra = sum(buckets_bytes) + sum(scratch[-_AT_ONCE:])
+    return OnRank(np.full(places, extra, dtype=np.int64), 0, 0)
 
 
 def _buckets(

@@ -15,7 +15,7 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import OURS
 from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
-from byteprophet.optimize.recorded import OF_A_BENCH, why_taken_over
+from byteprophet.optimize.recorded import OF_A_BENCH, why_not_distributed
 from byteprophet.optimize.search import Candidate, Decision, Found
 from byteprophet.replay.under import check_compresses
 
@@ -33,7 +33,7 @@ def check_may_compress(run: Run, job: Job, option: str, budget_bytes: int | None
         raise UserError(f"{option}: {run.directory} is a paced job, whose gradients mean nothing")
     if budget_bytes is not None:
         raise UserError(f"{option}: what its errors take of a memory budget is not known")
-    why_not = why_taken_over(run)
+    why_not = why_not_distributed(run, job)
     if why_not is not None:
         raise UserError(f"{option}: {why_not}")
     check_compresses(option, job.strategy.runtime)

@@ -16,7 +16,7 @@ from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit, why_unlimited
 from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, OnlyWithLimit, Pass
-from byteprophet.optimize.recorded import OF_A_BENCH, why_every_step, why_taken_over
+from byteprophet.optimize.recorded import OF_A_BENCH, why_not_distributed
 from byteprophet.optimize.region_costs import (
     known_region_costs,
     measure_region_costs,
@@ -161,7 +161,7 @@ class _Jobs:
                 return self._unknown
             if self._budget_bytes is not None and each.words & {COMPILED, BF16}:
                 return "what memory its regions take is not known, and --memory-budget limits it"
-        return why_every_step(self._run, self._job) if isinstance(each, ChangesSteps) else None
+        return why_not_distributed(self._run, self._job) if isinstance(each, ChangesSteps) else None
 
     def tell(self, each: NeedsRegionCosts, costs: RegionCosts) -> None:
         """Tell a pass, or a limit, what regions cost."""
@@ -180,7 +180,7 @@ class _Jobs:
         limited = self._budget_bytes is not None
         if limited and not self._known:
             raise UserError(f"--memory-budget: {self._unknown}")
-        why_not = (why_unlimited(self._job) or why_taken_over(self._run)) if limited else None
+        why_not = why_unlimited(self._job) if limited else None
         if why_not is not None:
             raise UserError(f"--memory-budget: {why_not}")
         costs, memory = measure_region_costs(

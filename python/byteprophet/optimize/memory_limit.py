@@ -15,7 +15,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.region_memory import RegionMemory
-from byteprophet.job.strategy import BYTEPS, FSDP2, OURS, RECOMPUTED, Region, Strategy
+from byteprophet.job.strategy import BYTEPS, DDP, FSDP2, OURS, RECOMPUTED, Region, Strategy
 from byteprophet.job.times import Int64Array
 from byteprophet.memory.cheapest import all_mixes, cheapest
 from byteprophet.memory.on_rank import on_rank
@@ -34,7 +34,7 @@ def why_unlimited(job: Job) -> str | None:
             "no strategy changes a job of FSDP2, or moves one there; predict_sharded_peak of "
             "byteprophet.memory.sharded says what a model takes under fully_shard"
         )
-    if runtime not in (BYTEPS, *OURS) or (job.policy is not None and job.policy.name == STOCK):
+    if runtime not in (BYTEPS, DDP, *OURS) or (job.policy is not None and job.policy.name == STOCK):
         return f"what {job.title} takes is not known"
     return None
 
@@ -135,4 +135,5 @@ class MemoryLimit(Computing):
         memory = self._memory
         places = len(memory.phases.owner)
         here = on_rank(strategy, memory.parameters, places, ranks, rank, memory.update_bytes)
-        return memory.phases.peaks(mixes, here.extra_bytes) - here.saved_state_bytes
+        kept = 0 if strategy.runtime == DDP else memory.reducer_bytes
+        return memory.phases.peaks(mixes, here.extra_bytes) - here.saved_state_bytes + kept

@@ -90,27 +90,18 @@ def given_of(config: Mapping[str, Any]) -> Path | None:
     return given_file(config.get("environment", {}), Path(config.get("directory", ".")))
 
 
-def why_every_step(run: Run, job: Job) -> str | None:
-    """Why ``job``, which ``run`` recorded, exchanges gradients in every step; None if it need not.
+def why_not_distributed(run: Run, job: Job) -> str | None:
+    """Why ``job``, which ``run`` recorded, cannot do what only ``DistributedOptimizer`` does.
 
-    Only ``DistributedOptimizer`` accumulates steps.
+    None: its script uses that.
     """
     if job.strategy.runtime == DDP:
-        return (
-            f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer "
-            "accumulates steps"
-        )
-    return why_taken_over(run)
-
-
-def why_taken_over(run: Run) -> str | None:
-    """Why ``run`` cannot have what only ``DistributedOptimizer`` does; None if it can."""
-    if not run.has_config or not run.config.get("environment", {}).get(SYNC):
+        how = "uses DistributedDataParallel"
+    elif run.has_config and run.config.get("environment", {}).get(SYNC):
+        how = "ran with --sync, for scripts of DistributedDataParallel"
+    else:
         return None
-    return (
-        f"{run.directory} ran with --sync, for scripts of DistributedDataParallel, and only "
-        "DistributedOptimizer does this: record a script that uses it without --sync"
-    )
+    return f"{run.directory} {how}, and only DistributedOptimizer does this"
 
 
 def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
 from byteprophet.torch.ddp import models, patches, takeover
 from byteprophet.torch.ddp.backward import ModelRules, as_its_reducer
+from byteprophet.torch.ddp.optimizers import optimizers_of
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
@@ -160,9 +161,34 @@ def _ours(used: Used) -> str:
 
 
 def _measure_regions(model: parallel.DistributedDataParallel, settings: RuntimeSettings) -> None:
+    """Measure the module of ``model``, the only rank, as if it were alone.
+
+    Its buckets are counted apart. With ``gradient_as_bucket_view``, these are the gradients, which
+    then count twice.
+    """
     from byteprophet.torch.regions.probe import measure_model_and_end
 
-    measure_model_and_end(model.module, [*reduced_parameters(model.module).items()], settings)
+    model.require_backward_grad_sync = False
+    reduced = reduced_parameters(model.module)
+    measure_model_and_end(
+        model.module,
+        lambda: _only_optimizer([*reduced.values()]),
+        [*reduced.items()],
+        settings,
+        shardable=False,
+        reducer_bytes=sum(each.nbytes for each in reduced.values()),
+    )
+
+
+def _only_optimizer(parameters: Sequence[Tensor]) -> Optimizer:
+    """The optimizer of ``parameters``; ``UserError`` if they have none, or several."""
+    found = optimizers_of([id(each) for each in parameters]).own
+    if len(found) != 1:
+        raise UserError(
+            f"memory: the parameters of DistributedDataParallel are in {len(found)} optimizers: "
+            "what one takes can be measured"
+        )
+    return found[0]
 
 
 def _compute_as(model: parallel.DistributedDataParallel, used: Used, path: str) -> None:

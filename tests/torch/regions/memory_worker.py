@@ -1,4 +1,7 @@
-"""A rank that trains a model of blocks: ``memory_worker.py SYNC STEPS``."""
+"""A rank that trains a model of blocks: ``memory_worker.py SYNC STEPS``.
+
+With the SYNC "torch", it is a script of DistributedDataParallel.
+"""
 
 from __future__ import annotations
 
@@ -52,15 +55,18 @@ def main(sync: str, steps: int) -> None:
     torch.distributed.init_process_group("gloo")
     torch.manual_seed(0)
     network = Network()
-    optimizer: Any = bps.DistributedOptimizer(
-        torch.optim.Adam(network.parameters(), lr=1e-3), network.named_parameters(), sync=sync
-    )
+    model: nn.Module = network
+    optimizer: Any = torch.optim.Adam(network.parameters(), lr=1e-3)
+    if sync == "torch":
+        model = nn.parallel.DistributedDataParallel(network)
+    else:
+        optimizer = bps.DistributedOptimizer(optimizer, network.named_parameters(), sync=sync)
     data, classes = batch()
     for _ in range(steps):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(network(data), classes).backward()
+        nn.functional.cross_entropy(model(data), classes).backward()
         optimizer.step()
-    optimizer.finish()
+    bps.flush(optimizer)
     torch.distributed.destroy_process_group()
 
 

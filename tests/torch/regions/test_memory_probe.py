@@ -29,6 +29,7 @@ from byteprophet.runtime_settings import (
 from byteprophet.torch.regions.memory_probe import MemoryProbe
 
 from ...namespaces import why_not_permitted
+from ...thorough import THOROUGH
 from .memory_worker import BLOCKS, Network, batch
 
 WORKER = Path(__file__).with_name("memory_worker.py")
@@ -65,10 +66,11 @@ def test_units_of_several_modules_are_followed(plain: bool) -> None:
 
 
 @pytest.mark.job
-def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sync", ["dear", "torch"])
+def test_measured_with_data_as_predicted_without(sync: str, tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     spec = JobSpec(
-        command=(sys.executable, str(WORKER), "dear", "20"),
+        command=(sys.executable, str(WORKER), sync, "20"),
         run_directory=tmp_path / "run",
         workers=1,
         servers=0,
@@ -82,7 +84,7 @@ def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
     )
     run_job(spec).check()
     memory = read_region_memory(path)
-    assert memory.shardable  # Adam updates each element on its own
+    assert memory.shardable == (sync == "dear")  # Adam updates each element on its own
     assert memory.units == tuple((each,) for each in PATHS)
     assert {*read_region_costs(tmp_path / "costs.json").regions} == {*memory.units}
     adam = functools.partial(torch.optim.Adam, lr=1e-3)
@@ -93,6 +95,7 @@ def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
     assert measured.tolist() == pytest.approx(expected.tolist(), rel=0.02)
     sizes = {name: each.nbytes for name, each in Network().named_parameters()}
     assert {name: each.size_bytes for name, each in memory.parameters.items()} == sizes
+    assert memory.reducer_bytes == (sum(sizes.values()) if sync == "torch" else 0)
     assert all(each.state_bytes == 2 * each.size_bytes for each in memory.parameters.values())
     first, last = memory.parameters["blocks.0.norm.weight"], memory.parameters["head.bias"]
     assert first.unread_places < last.unread_places <= last.ready_place < first.ready_place
@@ -100,11 +103,12 @@ def test_measured_with_data_as_predicted_without(tmp_path: Path) -> None:
 
 @pytest.mark.job
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+@pytest.mark.parametrize("sync", [pytest.param("dear", marks=THOROUGH), "torch"])
 def test_optimize_within_a_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    job = f"{sys.executable} {WORKER} dear 20"
+    job = f"{sys.executable} {WORKER} {sync} 20"
     run = "run --workers 2 --servers 0 --bandwidth 400mbit --record"
     assert run_cli([*run.split(), "--", *job.split()]) == 0
     (recorded,) = Path("runs").iterdir()

@@ -63,42 +63,24 @@ def measure_and_end(
     ``shardable``: whether ``optimizer`` may update shards of them.
     """
 
-    def done(model: nn.Module, units: tuple[Unit, ...], plain: frozenset[Unit]) -> None:
-        if settings.region_memory:
-            save = partial(_save_and_leave, Path(settings.region_memory))
-            MemoryProbe(model, units, named, optimizer, save, plain, shardable=shardable)
-        else:
-            _leaving.leave_now(0)
-
     def found(model: nn.Module) -> None:
-        _measure_later(model, named, settings, done)
+        measure_model_and_end(model, lambda: optimizer, named, settings, shardable=shardable)
 
     at_first_forward([parameter for _, parameter in named], found)
 
 
 def measure_model_and_end(
-    model: nn.Module, named: Sequence[tuple[str, Tensor]], settings: RuntimeSettings
-) -> None:
-    """Measure ``model``, which trains parameters ``named``, from its third forward pass on.
-
-    Its memory is not measured.
-    """
-
-    def done(_model: nn.Module, _units: tuple[Unit, ...], _plain: frozenset[Unit]) -> None:
-        _leaving.leave_now(0)
-
-    _measure_later(model, named, settings, done)
-
-
-def _measure_later(
     model: nn.Module,
+    optimizer_of: Callable[[], Optimizer],
     named: Sequence[tuple[str, Tensor]],
     settings: RuntimeSettings,
-    done: Callable[[nn.Module, tuple[Unit, ...], frozenset[Unit]], None],
+    *,
+    shardable: bool,
+    reducer_bytes: int = 0,
 ) -> None:
-    """Measure the regions in the third forward pass.
+    """Measure ``model``, which trains the parameters ``named``, from its third forward pass on.
 
-    ``done`` then gets the model, its units, and those of them that cannot be recomputed.
+    ``optimizer_of`` is called then. ``reducer_bytes``: see ``RegionMemory``.
     """
     path = Path(settings.region_costs)
     names = {id(parameter): name for name, parameter in named}
@@ -107,7 +89,10 @@ def _measure_later(
     def measure(root: ModuleCall) -> None:
         with _left_on_error():
             units, plain = _measure(root, names, path, settings)
-            done(root.module, units, plain)
+            if not settings.region_memory:
+                _leaving.leave_now(0)
+            save = partial(_save_and_leave, Path(settings.region_memory), reducer_bytes)
+            MemoryProbe(model, units, named, optimizer_of(), save, plain, shardable=shardable)
 
     def before(module: nn.Module, _inputs: object) -> None:
         nonlocal passes
@@ -130,8 +115,8 @@ def _left_on_error() -> Iterator[None]:
         _leaving.leave_now(2)
 
 
-def _save_and_leave(path: Path, memory: RegionMemory) -> None:
-    write_region_memory(path, memory)
+def _save_and_leave(path: Path, reducer_bytes: int, memory: RegionMemory) -> None:
+    write_region_memory(path, replace(memory, reducer_bytes=reducer_bytes))
     _leaving.leave_now(0)
 
 
