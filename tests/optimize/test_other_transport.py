@@ -231,14 +231,16 @@ def test_a_script_runs_under_the_exchange_of_torch(
 def test_a_script_of_torch_runs_over_our_mesh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows nothing of byteprophet, and ends with the same bits."""
+    """It knows nothing of byteprophet, its buckets are fixed, and it ends with the same bits."""
     monkeypatch.chdir(tmp_path)
-    assert run_cli(["run", "--servers", "0", "--record", "--", *DDP_COMMAND, str(tmp_path)]) == 0
+    command = [*DDP_COMMAND, str(tmp_path), "--find-unused"]
+    assert run_cli(["run", "--servers", "0", "--record", "--", *command]) == 0
     parameters = (tmp_path / "rank-0.json").read_text()
     (directory,) = Path("runs").iterdir()
     run, runtime, said = Run(directory), Runtime(), []
     job = measure_run(run).job
     assert job.transport == TORCH
+    assert job.strategy.fixed.startswith("find_unused_parameters=True")
     (other,) = measure_others(run, job, [MESH], [runtime], tmp_path / "others", said.append)
     assert (other.measured.job.strategy.runtime, other.measured.job.servers) == (DEAR_PLANNED, 0)
     ours = json.loads((tmp_path / "rank-0.json").read_text())["plain"]["parameters"]

@@ -97,10 +97,9 @@ def measure_others(
 ) -> list[Other]:
     """Run the command of ``run`` under ``transports``, and tell ``passes`` what it measured.
 
-    ``directory``: where the runs and their strategies are kept. What DistributedDataParallel
-    refuses is left out, and ``say`` is told why; so is a model of DistributedDataParallel that kept
-    its own exchange. Raises ``UserError`` if the job cannot run here or be measured, JobFailed if
-    it fails.
+    ``directory``: where the runs and their strategies are kept. A transport under which the command
+    fails or cannot be measured is left out, and ``say`` is told why. So is one under which a model
+    of DistributedDataParallel kept its own exchange.
     """
     others = []
     for transport in transports:
@@ -108,8 +107,6 @@ def measure_others(
             made = _run_once(run, job, transport, directory / transport, say)
             other = Other(made, measure_on_cores(made))
         except (UserError, JobFailed) as error:
-            if transport != TORCH:
-                raise
             say(f"not {TRANSPORTS[transport]}: {error}")
             continue
         if other.measured.job.transport != transport:

@@ -32,8 +32,8 @@ def measure_changeable(run: Run) -> Measured:
     """Measure the job of ``run``, which is to be changed.
 
     Raises ``UserError`` if a needed recording is missing, if it ran under a strategy that changes
-    its model (``check_given``), if the job has two transports, compresses
-    gradients or delays averages, or if DistributedDataParallel could not be given other buckets.
+    its model (``check_given``), or if the job has two transports, compresses gradients or delays
+    averages.
     """
     check_given(run.config)
     measured = measure_on_cores(run)
@@ -58,8 +58,6 @@ def measure_changeable(run: Run) -> Measured:
             f"{run.directory}: its averages are delayed, and no pass knows what that allows: "
             "record the job without staleness, and add it to the strategy that is found"
         )
-    if strategy.runtime == DDP and strategy.fixed:
-        raise UserError(f"{run.directory}: its buckets cannot be changed: {strategy.fixed}")
     return measured
 
 

@@ -168,7 +168,10 @@ def _measure_regions(model: parallel.DistributedDataParallel, settings: RuntimeS
     """
     from byteprophet.torch.regions.probe import measure_model_and_end
 
-    model.require_backward_grad_sync = False
+    if settings.region_memory:
+        if model.static_graph:
+            raise UserError("memory: what an iteration takes under static_graph=True is not known")
+        model.require_backward_grad_sync = False
     reduced = reduced_parameters(model.module)
     measure_model_and_end(
         model.module,

@@ -1,8 +1,8 @@
 """A plain script of DistributedDataParallel, which knows nothing of byteprophet.
 
-``ddp_script.py FOLDER [WAY ...]``: trains a model, and writes its buckets and parameters to
-``FOLDER/rank-<rank>.json``. Each WAY is another try, with the strategy in ``FOLDER/<WAY>.json`` or
-another argument of the constructor; what came of it is written, too.
+``ddp_script.py FOLDER [--find-unused] [WAY ...]``: trains a model, and writes its buckets and
+parameters to ``FOLDER/rank-<rank>.json``. Each WAY is another try, with the strategy in
+``FOLDER/<WAY>.json`` or another argument of the constructor; what came of it is written, too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def train(**options: Any) -> dict[str, Any]:
 def main() -> None:
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
-    results: dict[str, Any] = {"plain": train()}
-    for way in sys.argv[2:]:
+    ways = sys.argv[2:]
+    finds_unused = "--find-unused" in ways
+    results: dict[str, Any] = {"plain": train(find_unused_parameters=finds_unused)}
+    for way in ways[finds_unused:]:
         options: dict[str, Any] = {}
         if way in ("static_graph", "find_unused_parameters"):
             options[way] = True

@@ -69,12 +69,7 @@ def test_a_plain_script_is_recorded_and_given_other_buckets(
     assert run_cli(["optimize", str(run), "--budget-s", "1"]) == 0
     capfd.readouterr()
     fixed = replace(recorded, strategy=replace(recorded.strategy, fixed="static_graph=True"))
-    write_strategy(run / "strategy.json", fixed)
-    assert run_cli(["optimize", str(run)]) == 2
-    assert capfd.readouterr().err == (
-        f"byteprophet: error: {run}: its buckets cannot be changed: static_graph=True\n"
-    )
-
+    write_strategy(tmp_path / "fixed.json", fixed)
     write_strategy(tmp_path / "given.json", GIVEN)
     write_strategy(tmp_path / "late.json", used([["0.bias", "4.bias"], [*NAMES[2:5], "0.weight"]]))
     write_strategy(tmp_path / "runtime.json", used([NAMES], "fsdp2"))
@@ -86,7 +81,7 @@ def test_a_plain_script_is_recorded_and_given_other_buckets(
     write_strategy(tmp_path / "other.json", used([NAMES[1:]]))
     write_strategy(tmp_path / "unequal-0.json", GIVEN)
     write_strategy(tmp_path / "unequal-1.json", used([NAMES]))
-    right = ["late", "recomputed"]
+    right = ["late", "recomputed", "fixed"]
     ways = ["static_graph", "find_unused_parameters", *right, "runtime", "unknown", "other"]
     ways.append("unequal")
     run, given = ran(tmp_path, ["--record", "--strategy", "given.json"], ways)
@@ -102,6 +97,7 @@ def test_a_plain_script_is_recorded_and_given_other_buckets(
     )
     for rank in (0, 1):
         assert given[rank]["plain"]["parameters"] == plain[0]["plain"]["parameters"]
+        assert given[rank]["fixed"]["buckets"] == plain[0]["plain"]["buckets"]
         for way in right:
             assert given[rank][way]["parameters"] == plain[0]["plain"]["parameters"]
         assert {way for way in ways if given[rank][way] == 2} == {*ways} - {*right}

@@ -3,8 +3,8 @@
 A communication hook does what DistributedDataParallel does without one: the same operations on the
 same memory. It also notes when a bucket was complete, how long the training thread took to hand it
 over, and when its all-reduce ended (with NCCL: when it was queued). The wait from the last bucket
-of an iteration to the end of the last all-reduce is a span, too. Once buckets were rebuilt, rank 0
-saves which gradients each one has, in strategy.json.
+of an iteration to the end of the last all-reduce is a span, too. Once buckets were rebuilt, or if
+they never are, rank 0 saves which gradients each one has, in strategy.json.
 
 A model can have only one hook, which cannot be removed. So ours stays, and only reduces while
 nobody records. If a strategy casts gradients, the same hook does it (``reduce_in``), with the
@@ -143,7 +143,7 @@ def reduce_bucket(
     if log is not None and state.unsaved is not None:
         state.unsaved.append(bucket.parameters())
         if bucket.is_last():
-            _save_rebuilt(state, iteration)
+            _save_lasting(state, iteration)
     begin_ns = 0 if log is None else log.clock()
     work = distributed.all_reduce(sent, group=state.group, async_op=True)
     with state.lock:
@@ -183,16 +183,18 @@ def reduce_bucket(
     return done
 
 
-def _save_rebuilt(state: Buckets, iteration: int) -> None:
-    """Save the buckets of this iteration if they were rebuilt, because then they stay.
+def _save_lasting(state: Buckets, iteration: int) -> None:
+    """Save the buckets of this iteration if they stay.
 
-    The logging data has them, too, but asking for it here would wait for a lock that is held.
+    They do if they were rebuilt, or never will be. The logging data has them, too, but asking for
+    it here would wait for a lock that is held.
     """
     model, reduced = state.model(), state.unsaved
     assert model is not None
     assert reduced is not None
     state.unsaved = []
-    if not model._has_rebuilt_buckets:
+    never_rebuilds = model.find_unused_parameters and not model.static_graph
+    if not (model._has_rebuilt_buckets or never_rebuilds):
         return
     state.unsaved = None
     names = state.names

@@ -70,18 +70,21 @@ def construct_with(
             f"script uses DistributedDataParallel, which takes {DDP!r}"
         )
     bound = inspect.signature(plain).bind(model, *arguments, **options)
-    if _LIMITS not in bound.signature.parameters:
+    fixed = used.strategy.fixed
+    if _LIMITS not in bound.signature.parameters and not fixed:
         raise UserError(
             f"{path}: this DistributedDataParallel takes no limit for each bucket: use torch 2.13"
         )
     module: nn.Module = bound.arguments["module"]
-    fixed = why_fixed(
+    why_not = why_fixed(
         module,
         bound.arguments.get("static_graph", False),
         bound.arguments.get("find_unused_parameters", False),
     )
-    if fixed:
-        raise UserError(f"{path}: the buckets of DistributedDataParallel cannot be given: {fixed}")
+    if why_not and not fixed:
+        raise UserError(
+            f"{path}: the buckets of DistributedDataParallel cannot be given: {why_not}"
+        )
     reduce_dtype = used.strategy.reduce_dtype
     not_cast = why_not_cast(module) if reduce_dtype else ""
     if not_cast:
@@ -95,12 +98,13 @@ def construct_with(
     mesh = bound.arguments.get("device_mesh")
     group = bound.arguments.get("process_group") if mesh is None else mesh.get_group(mesh_dim=0)
     _compare_ranks(path, used, parameters, group, settings.timeout_s)
-    bound.arguments.pop("bucket_cap_mb", None)
-    bound.arguments[_LIMITS] = limits_mb(used)
+    if not fixed:
+        bound.arguments.pop("bucket_cap_mb", None)
+        bound.arguments[_LIMITS] = limits_mb(used)
     plain(*bound.args, **bound.kwargs)
     if reduce_dtype:
         reduce_in(model, reduce_dtype)
-    if distributed.get_rank(group) == 0:
+    if distributed.get_rank(group) == 0 and not fixed:
         _Check(model, used, path)
 
 
