@@ -89,3 +89,9 @@ def test_under_autocast_the_other_units_change_too() -> None:
     assert changed.forward_ns.tolist() == [[[5, 0, 10, 15]]]
     assert changed.ready_ns.tolist() == [[[45, 35, 35, 20]]]
     assert changed.backward_ns.tolist() == [[55]]
+    # What c consists of is measured, too, but does not take half of a half.
+    within = {**regions, ("c.d",): RegionCost(NAMES[3:], {EAGER: eager, BF16: half}, {})}
+    nested = RegionCosts((*known.chains, (("c.d",),)), within)
+    again = times_with(TIMES, MODEL, strategy, nested)
+    assert again.forward_ns.tolist() == changed.forward_ns.tolist()
+    assert again.ready_ns.tolist() == changed.ready_ns.tolist()

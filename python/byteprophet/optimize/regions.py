@@ -67,10 +67,18 @@ def compile_ns(strategy: Strategy, costs: RegionCosts) -> int:
 
 
 def other_units(regions: Iterable[Region], costs: RegionCosts) -> list[Region]:
-    """The units of all chains but the whole model, in which no parameter of ``regions`` is."""
+    """Units of all chains but the whole model, so that no parameter is in two, or in ``regions``.
+
+    Of a unit and those that it consists of, the unit counts, which comes first.
+    """
     taken = {name for region in regions for name in costs.regions[region.modules].parameters}
-    units = [unit for chain in costs.chains[1:] for unit in chain if unit in costs.regions]
-    return [Region(unit) for unit in units if not taken & {*costs.regions[unit].parameters}]
+    others = []
+    for unit in (unit for chain in costs.chains[1:] for unit in chain if unit in costs.regions):
+        held = {*costs.regions[unit].parameters}
+        if not taken & held:
+            others.append(Region(unit))
+            taken |= held
+    return others
 
 
 def recompute_ns(costs: RegionCosts, unit: Unit) -> int:

@@ -78,6 +78,36 @@ def test_what_a_dataclass_tells_is_in_no_region_with_what_follows() -> None:
     assert not any(len(run) > 1 for run in runs)
 
 
+class Nested(nn.Module):
+    """Its encoder is called by keyword and returns a dataclass, as those of transformers are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = Encoder(), nn.Linear(4, 2)
+
+    def forward(self, data: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.encoder(data=data).hidden)
+        return logits
+
+
+class Encoder(nn.Module):
+    """Layers in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, data: Tensor) -> Output:
+        for layer in self.layers:
+            data = layer(data)
+        return Output(data.sum(), data)
+
+
+def test_what_can_be_in_no_chain_is_looked_into() -> None:
+    layers = [("encoder.layers.0",), ("encoder.layers.1",), ("encoder.layers.2",)]
+    assert found(Nested(), torch.randn(2, 4)) == [[("",)], layers, [("head",)]]
+
+
 class Twice(nn.Module):
     """Calls one of its modules twice, and changes what another one returned."""
 

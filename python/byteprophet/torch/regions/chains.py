@@ -47,7 +47,10 @@ def chains(root: ModuleCall) -> list[tuple[Unit, ...]]:
 
 
 def _collect(call: ModuleCall, called: Counter[nn.Module], found: list[tuple[Unit, ...]]) -> None:
-    """The chains among what ``call``'s forward called, and those inside their closed modules."""
+    """The chains among what ``call``'s forward called, and those inside what is in none."""
+    for inner in call.calls:
+        if called[inner.module] == 1 and not _usable(inner, called):
+            _collect(inner, called, found)
     for run in _runs(call.calls, called):
         opened = [inner for each in run for inner in _opened(each, called)]
         units = tuple(_units(opened))
@@ -60,7 +63,7 @@ def _collect(call: ModuleCall, called: Counter[nn.Module], found: list[tuple[Uni
 def _runs(calls: Sequence[ModuleCall], called: Counter[nn.Module]) -> Iterator[list[ModuleCall]]:
     run: list[ModuleCall] = []
     for call in calls:
-        usable = called[call.module] == 1 and isinstance(call.output, Tensor) and call.inputs
+        usable = _usable(call, called)
         if run and not (usable and _follows(run[-1], call)):
             yield run
             run = []
@@ -68,6 +71,11 @@ def _runs(calls: Sequence[ModuleCall], called: Counter[nn.Module]) -> Iterator[l
             run.append(call)
     if run:
         yield run
+
+
+def _usable(call: ModuleCall, called: Counter[nn.Module]) -> bool:
+    """Whether a chain may have ``call``: it takes and returns a tensor by its place, once."""
+    return called[call.module] == 1 and isinstance(call.output, Tensor) and bool(call.inputs)
 
 
 def _follows(before: ModuleCall, call: ModuleCall) -> bool:
