@@ -230,6 +230,8 @@ def test_wrong_keys_are_named(keys: dict[str, Any], said: str, tmp_path: Path) -
         (BUCKETED, {"reduce_dtype": "int8"}, "under 'dear' it must be one of bf16, fp16, or left"),
         (SERVED, {"reduce_dtype": "bf16"}, "'bf16': under 'byteps' it must be one of fp16, or"),
         (BUCKETED, {"runtime": "fsdp2", "reduce_dtype": "bf16"}, "'fsdp2' it must be left out"),
+        (BUCKETED, {"runtime": "fsdp2"}, "under 'fsdp2', every one is sharded"),
+        (BUCKETED, {"runtime": "fsdp2", "autocast": "bf16"}, "regions and autocast: 'fsdp2' has"),
         (BUCKETED, {"reduce_fixed": 1}, "reduce_fixed must be text"),
         (WHOLE, {"shardable": 0}, "strategy: shardable must be true or false"),
         (SERVED, {"shardable": False}, "shardable: a job with servers has none"),

@@ -225,7 +225,7 @@ def read_given(run_directory: Path) -> Used | None:
 def able_dtypes(runtime: str) -> tuple[str, ...]:
     """The types in which gradients may travel under ``runtime``.
 
-    BytePS sends bfloat16 as float32. FSDP2 and WFBP take no strategies.
+    BytePS sends bfloat16 as float32. FSDP2 sends gradients as they are. WFBP takes no strategies.
     """
     if runtime in (BYTEPS, MIXED):
         return (FP16,)
@@ -323,6 +323,11 @@ def _of_buckets(data: Any) -> Used:
     if len(set(named)) != len(named) or not set(named) <= may_have:
         what = "what goes to servers" if mixed else "a parameter"
         raise ValueError(f"keys: must name {what} at most once, and no others")
+    if runtime == FSDP2:
+        if regions or "autocast" in data:
+            raise ValueError(f"regions and autocast: {runtime!r} has none")
+        if not all(bucket.sharded for bucket in buckets):
+            raise ValueError(f"buckets: under {runtime!r}, every one is sharded")
     if runtime not in (BYTEPS, MIXED):
         if keys:
             raise ValueError("keys: only a job with servers has any")

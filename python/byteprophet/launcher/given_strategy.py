@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, FSDP2, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL, SYNC
@@ -16,7 +16,7 @@ from byteprophet.schedulers import DEFAULT, PLANNED
 SERVERS = 1
 """How many servers a job has if nothing says how many."""
 
-_ABLE = (BYTEPS, DDP, *OURS, MIXED)
+_ABLE = (BYTEPS, DDP, *OURS, FSDP2, MIXED)
 
 
 def given_file(environment: Mapping[str, str], directory: Path) -> Path | None:

@@ -116,29 +116,6 @@ def leave(status: int) -> NoReturn:
     leave_now(status)
 
 
-def record_until_done(
-    spans: SpanLog, work: distributed.Work, label: str, size_bytes: int, ahead: int = 0
-) -> None:
-    """Add a COLLECTIVE span from now until ``work``, which carries ``size_bytes``, is done.
-
-    The span belongs to the iteration that is ``ahead`` iterations after the current one.
-    """
-    begin_ns, iteration = spans.clock(), spans.iteration + ahead
-
-    def done(_future: Any) -> None:
-        spans.add(
-            Kind.COLLECTIVE,
-            label,
-            begin_ns,
-            spans.clock(),
-            iteration=iteration,
-            size_bytes=size_bytes,
-            lane=spans.lane(label),
-        )
-
-    work.get_future().then(done)
-
-
 def _record_steps(optimizer: torch.optim.Optimizer, spans: SpanLog) -> None:
     begun_ns = 0
 

@@ -20,9 +20,10 @@ from byteprophet.allreduce.groups import fixed_size, merged_gradient
 from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.job import Bucket, Strategy
 from byteprophet.job.strategy import WFBP
+from byteprophet.observe.collective_spans import record_until_done
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.strategy_recording import record_strategy
-from byteprophet.paced.collective_front import CollectiveFront, leave, record_until_done
+from byteprophet.paced.collective_front import CollectiveFront, leave
 from byteprophet.paced.collective_settings import PAYLOAD
 from byteprophet.paced.model import PacedModel
 from byteprophet.paced.worker import run_worker

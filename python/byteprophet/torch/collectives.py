@@ -24,6 +24,7 @@ from torch.optim import LBFGS, Optimizer
 from byteprophet.errors import TimedOut
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.tensor_names import PARAMETER_PREFIX
+from byteprophet.torch.front.other_synchronisers import is_sharded
 from byteprophet.torch.live_fronts import finish_all, live_fronts
 from byteprophet.torch.sync import basics, failures
 from byteprophet.torch.tensors import state_text
@@ -121,7 +122,7 @@ def broadcast_parameters(
     """Copy tensors from rank ``root_rank`` to all others, bit for bit.
 
     ``params`` is a ``state_dict()``, ``named_parameters()``, or a list of tensors, in the same
-    order on every rank.
+    order on every rank. Tensors of which each rank has a shard are the same on all ranks already.
     """
     if isinstance(params, Mapping):
         named = sorted(params.items())
@@ -136,7 +137,11 @@ def broadcast_parameters(
         ]
     finish_all()
     _broadcast(
-        [(prefix + name, tensor) for name, tensor in named if isinstance(tensor, Tensor)],
+        [
+            (prefix + name, tensor)
+            for name, tensor in named
+            if isinstance(tensor, Tensor) and not is_sharded(tensor)
+        ],
         root_rank,
         "broadcast_parameters",
     )

@@ -21,7 +21,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.other_model import refuse_second
 from byteprophet.job.owners import parse_weights
 from byteprophet.job.staleness import NO_DELAYS, steps_by_name
-from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, MIXED
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, FSDP2, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.strategy_recording import record_given
 from byteprophet.runtime_settings import OWNERS, RuntimeSettings
@@ -206,7 +206,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             ``"allreduce"``, ``"dear"`` and ``"dear-planned"`` use the ranks of torch.distributed's
             default group, without servers (docs/allreduce.md). All ranks then start with rank 0's
             parameters. ``"ddp"`` does so, too, but leaves the exchange to torch's
-            DistributedDataParallel, and updates everything in ``step()``.
+            DistributedDataParallel, and updates everything in ``step()``. ``"fsdp2"`` lets torch's
+            ``fully_shard`` shard the model, its gradients and the optimizer's state over the ranks.
         separable: whether the optimizer updates every parameter independently. The default is True
             for the classes in ``torch.optim`` and False for others, whose ``step()`` then waits for
             all gradients.
@@ -270,11 +271,12 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             f"sync={sync!r}: this job has no servers: give sync='dear-planned', or start it with "
             "servers"
         )
-    if sync == DDP:
+    if sync in (DDP, FSDP2):
         if settings.region_costs:
             sync = ALL_REDUCE  # of one rank, which only measures its model
         else:
-            found = _in_place(
+            found = _by_torch(
+                sync,
                 optimizer,
                 named_parameters,
                 compression,
@@ -282,6 +284,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
                 model,
                 fusion,
                 weights,
+                given,
                 settings,
             )
             if given is not None:
@@ -324,7 +327,8 @@ def _install(given: Used, model: nn.Module | None, parameters: Sequence[Tensor],
         at_first_forward(parameters, lambda found: install(found, strategy, path))
 
 
-def _in_place(
+def _by_torch(
+    sync: str,
     optimizer: Optimizer,
     named_parameters: Iterable[tuple[str, Tensor]] | None,
     compression: Any,
@@ -332,15 +336,24 @@ def _in_place(
     model: nn.Module | None,
     fusion: int | str,
     weights: tuple[int, ...],
+    given: Used | None,
     settings: RuntimeSettings,
 ) -> Optimizer:
-    """DistributedDataParallel's exchange (``in_place.py``), which most jobs do not import."""
+    """Torch's own exchange: DistributedDataParallel's or FSDP2's, which most jobs do not import."""
+    if not fuses(compression):
+        raise UserError(f"compression: sync={sync!r} takes none; DDP takes a strategy that casts")
+    if weights:
+        raise UserError(f"owners: sync={sync!r} knows no owners of gradients")
+    if sync == FSDP2:
+        from byteprophet.torch.fully_sharded import shard
+
+        if fusion != "planned":
+            raise UserError(f"fusion: sync={sync!r} has units, which a strategy may choose")
+        return shard(
+            optimizer, named_parameters, model=model, passes=passes, given=given, settings=settings
+        )
     from byteprophet.torch.in_place import exchange_in_place
 
-    if not fuses(compression):
-        raise UserError(f"compression: sync={DDP!r} takes none; a strategy casts gradients there")
-    if weights:
-        raise UserError(f"owners: sync={DDP!r} knows no owners of gradients")
     return exchange_in_place(
         optimizer, named_parameters, model=model, passes=passes, fusion=fusion, settings=settings
     )

@@ -42,7 +42,11 @@ _ADVICE = (
 
 
 replaced: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-"""Synchronisers whose exchange ours has replaced, so they exchange nothing (``torch/ddp``)."""
+"""Synchronisers whose exchange ours has replaced, so they exchange nothing (``torch/ddp``).
+
+Those that ours has made itself exchange the gradients of their own parameters only, which are
+DTensors (``torch/fully_sharded.py``). They are here, too.
+"""
 
 
 def refuse_optimizer(optimizer: Optimizer) -> None:
@@ -84,7 +88,7 @@ def refuse_module(
         inner = name.removeprefix("module.")
         if not parameter.requires_grad or inner in ignored:
             continue
-        replaced = may_replace and _is_sharded(parameter) and inner in ours
+        replaced = may_replace and is_sharded(parameter) and inner in ours
         known = names.get(id(parameter), inner if replaced else None)
         if known is not None:
             raise RuntimeError(_line(_wrapper(type(module)), known))
@@ -120,7 +124,7 @@ def _exchanges(module: Any) -> bool:
 
 def owner_of(parameter: Tensor) -> str:
     """Who else handles the gradient of ``parameter``, for messages; "" if nobody does."""
-    if _is_sharded(parameter):
+    if is_sharded(parameter):
         return "the parallelism that made it a DTensor (fully_shard, tensor parallelism)"
     if _has_base(parameter, "FlatParameter"):
         return "FullyShardedDataParallel"
@@ -131,7 +135,8 @@ def owner_of(parameter: Tensor) -> str:
     return ""
 
 
-def _is_sharded(parameter: Tensor) -> bool:
+def is_sharded(parameter: Tensor) -> bool:
+    """Whether each rank has a shard of ``parameter`` only (a DTensor)."""
     return _has_base(parameter, "DTensor")
 
 

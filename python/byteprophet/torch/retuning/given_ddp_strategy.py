@@ -15,7 +15,6 @@ import itertools
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
-from byteprophet.errors import TimedOut, UserError, warn
+from byteprophet.errors import UserError, warn
 from byteprophet.job.strategy import DDP, buckets_without
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
@@ -40,8 +39,13 @@ from byteprophet.torch.recording.ddp_spans import reduce_in
 from byteprophet.torch.recording.stopwatch import is_training_forward
 from byteprophet.torch.retuning.given_strategy import check_model
 from byteprophet.torch.sync import same_start
+from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.sync.gathering import wait_for_all
 from byteprophet.torch.tensors import module_calls
 
+_MADE = Call(
+    "made DistributedDataParallel with a strategy", advice=f": is {STRATEGY} set everywhere?"
+)
 _LIMITS = "bucket_cap_mb_list"
 _MIB = 1 << 20
 _FORWARDS = 100
@@ -134,21 +138,14 @@ def _compare_ranks(
     ranks = "-".join(map(str, distributed.get_process_group_ranks(group)))
     store = PrefixStore(f"byteprophet.data_parallel.{next(_models)}.{ranks}", default)
 
-    def all_here() -> None:
-        here = [f"here {other}" for other in range(size)]
-        store.set(here[rank], "")
-        try:
-            store.wait(here, timedelta(seconds=timeout_s))
-        except RuntimeError:
-            late = next((other for other in range(size) if not store.check([here[other]])), rank)
-            raise TimedOut(
-                f"byteprophet: rank {late} has not made DistributedDataParallel with a strategy "
-                f"after {timeout_s:g} s (BYTEPROPHET_TIMEOUT_S): is {STRATEGY} set there?"
-            ) from None
-
     try:
         same_start.check(
-            store, rank, size, [*parameters.items()], {"strategy": used.digest}, all_here
+            store,
+            rank,
+            size,
+            [*parameters.items()],
+            {"strategy": used.digest},
+            lambda: wait_for_all(store, rank, size, _MADE, timeout_s),
         )
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None

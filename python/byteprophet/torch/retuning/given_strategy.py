@@ -17,7 +17,7 @@ from byteprophet import _core, _plugin, schedulers
 from byteprophet.allreduce.model import Order
 from byteprophet.errors import UserError
 from byteprophet.job.other_model import other_model, other_size
-from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, FSDP2, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.torch.sync import basics
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # this import needs torch.distributed, and most jobs have no 
     from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 
 
-_ABLE = (BYTEPS, *OURS, DDP, MIXED)
+_ABLE = (BYTEPS, *OURS, DDP, FSDP2, MIXED)
 
 
 def given_strategy(path: str, sync: str) -> Used | None:

@@ -1,0 +1,1 @@
+"""FSDP2 (``fully_shard``) for models of scripts, with transfers that overlap on CPUs."""

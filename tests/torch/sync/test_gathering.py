@@ -1,0 +1,33 @@
+"""Ranks come to one point of a script."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from torch.distributed import HashStore
+
+from byteprophet.errors import TimedOut
+from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.sync.gathering import wait_for_all
+
+_CALL = Call("come", advice=", or none of them")
+
+
+def test_all_ranks_pass_when_the_last_one_has_come() -> None:
+    store = HashStore()
+    others = [
+        threading.Thread(target=wait_for_all, args=(store, rank, 3, _CALL, 20.0)) for rank in (1, 2)
+    ]
+    for other in others:
+        other.start()
+    wait_for_all(store, 0, 3, _CALL, 20.0)
+    for other in others:
+        other.join()
+
+
+def test_those_that_have_not_come_are_named() -> None:
+    store = HashStore()
+    store.set("here 1", "")
+    with pytest.raises(TimedOut, match=r"ranks 2 and 3 have not come: .* or none of them"):
+        wait_for_all(store, 0, 4, _CALL, 0.05)

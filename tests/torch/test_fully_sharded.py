@@ -1,0 +1,66 @@
+"""``sync="fsdp2"``: torch's FSDP2 shards the model of an optimizer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byteprophet.torch as bps
+from byteprophet.cli.main import run_cli
+
+SCRIPT = Path(__file__).with_name("fully_sharded_script.py")
+KINDS = ("", "unnamed", "units", "held", "skipped", "again", "recomputed", "zeros", "saved")
+SAYS = {
+    "passes": "sends after every backward pass",
+    "compression": "takes none",
+    "owners": "knows no owners",
+    "fusion": "has units, which a strategy may choose",
+    "part": "calls FSDPBlock, a part of the model, whose parameters are whole only while Net is",
+    "two": "the model has two optimizers",
+    "assign": "load without assign=True",
+    "held": "step() after backward passes in no_sync() alone",
+    "hook": "parameter 'embedding.weight' has hooks",
+    "added": "a parameter of shape (3,) is not the sharded model's",
+    "state": "the optimizer has a state already",
+    "alone": "all ranks must call the model together",
+}
+
+
+@pytest.mark.job
+def test_two_ranks_end_with_the_bits_of_our_own_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a script does with its model; what would be wrong is refused in one line."""
+    monkeypatch.chdir(tmp_path)
+    pairs = {f"fsdp2:{kind}": _reference(kind) for kind in KINDS}
+    ways = [*dict.fromkeys([*pairs.values(), *pairs])]
+    command = [sys.executable, str(SCRIPT), str(tmp_path), *ways, "norms", "refused"]
+    assert run_cli(["run", "--servers", "0", "--workers", "2", "--", *command]) == 0
+    first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
+    for way, reference in pairs.items():
+        assert first[way] == second[way] == first[reference], way
+    ours, theirs = first["norms"]
+    assert theirs == pytest.approx(ours, rel=1e-6)  # norms of shards are added
+    for name, text in SAYS.items():
+        assert text in first["refused"][name], name
+        assert "\n" not in first["refused"][name]
+    assert "rank 1 has not called state_dict() of the model" in first["refused"]["missing"]
+
+
+def _reference(kind: str) -> str:
+    """What ends with the same bits."""
+    same = kind in ("unnamed", "units", "recomputed", "zeros", "saved")
+    return "allreduce:" if same else f"allreduce:{kind}"
+
+
+def test_it_needs_a_process_group() -> None:
+    model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="init_process_group"):
+        bps.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model=model, sync="fsdp2"
+        )
