@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional
 
-SYNCS = ("byteps", "allreduce", "dear", "dear-planned", "ddp")
+SYNCS = ("byteps", "allreduce", "dear", "dear-planned", "fsdp2", "ddp")
 _BATCHES = 4
 """Drawn before training; then they repeat."""
 _WARMUP = 5
@@ -92,8 +92,9 @@ def wrap(
 def digest_of(model: nn.Module) -> str:
     """Of all parameters' bits."""
     values = hashlib.sha256()
-    for parameter in model.parameters():
-        values.update(parameter.detach().contiguous().numpy().tobytes())
+    state = model.state_dict()  # whole values, where parameters are sharded
+    for name, _ in model.named_parameters():
+        values.update(state[name].contiguous().numpy().tobytes())
     return values.hexdigest()[:16]
 
 

@@ -12,6 +12,8 @@ from torch import nn
 
 import byteprophet.torch as bps
 from byteprophet.cli.main import run_cli
+from byteprophet.measure.processor_file import measure_on_cores
+from byteprophet.measure.run import Run
 
 SCRIPT = Path(__file__).with_name("fully_sharded_script.py")
 KINDS = ("", "unnamed", "units", "held", "skipped", "again", "recomputed", "zeros", "saved")
@@ -50,6 +52,28 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
         assert text in first["refused"][name], name
         assert "\n" not in first["refused"][name]
     assert "rank 1 has not called state_dict() of the model" in first["refused"]["missing"]
+
+
+@pytest.mark.job
+def test_a_recorded_job_is_measured_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its units are those of its strategy file, and evaluations do not count."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "fsdp2:"]
+    assert run_cli(["run", "--servers", "0", "--workers", "2", "--record", "--", *command]) == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    job = measure_on_cores(Run(directory)).job
+    assert job.strategy.runtime == "fsdp2"
+    assert job.iterations == 2  # the first one learns the order, and the last one has no end
+    units = sorted(job.strategy.buckets, key=lambda unit: unit.gather_place)
+    assert units[0].parameters[:2] == ("embedding.weight", "frozen.weight")
+    assert [unit.parameters[0] for unit in units[1:]] == [
+        f"blocks.{number}.inner.weight" for number in range(3)
+    ]
+    assert units[0].reduce_place == max(unit.reduce_place for unit in units)
+    assert job.times.ready_ns.max() > 0
+    assert run_cli(["replay", str(directory)]) == 0
 
 
 def _reference(kind: str) -> str:

@@ -133,7 +133,10 @@ def _spans_of(recorded: Sequence[Events], rank: int) -> Events:
 
 
 class _Rank:
-    """What one rank recorded. ``sizes``: of collectives, per iteration, in the order they began."""
+    """What one rank recorded. ``sizes``: of collectives, per iteration, in the order they began.
+
+    ``reduces``: whether an iteration has collectives besides all-gathers.
+    """
 
     def __init__(self, events: Events) -> None:
         self.rank = events.origin.rank
@@ -143,6 +146,13 @@ class _Rank:
         self.rows = {number: rows[rows["iteration"] == number] for number in numbers.tolist()}
         self.sizes = {
             number: tuple(self.of(number, Kind.COLLECTIVE, "begin_ns")["size_bytes"].tolist())
+            for number in self.rows
+        }
+        self.reduces = {
+            number: any(
+                not self.names[name].startswith(ALL_GATHER)
+                for name in self.of(number, Kind.COLLECTIVE)["name"].tolist()
+            )
             for number in self.rows
         }
 
@@ -194,11 +204,11 @@ def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
     common = set.intersection(*(set(rank.rows) for rank in ranks))
     if not common:
         raise UserError("no iteration was recorded completely")
-    reduced = [number for number in common if all(rank.sizes[number] for rank in ranks)]
+    reduced = [number for number in common if all(rank.reduces[number] for rank in ranks)]
     last = max(reduced, default=max(common))  # a script may end with a forward pass alone
     sizes = ranks[0].sizes[last]
     for rank in ranks:
-        if not rank.sizes[last]:
+        if not rank.reduces[last]:
             raise UserError(f"rank {rank.rank} recorded no collectives in iteration {last}")
         if rank.sizes[last] != sizes:
             raise UserError(f"rank {rank.rank} reduced other buckets than rank 0")
@@ -218,7 +228,7 @@ def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
 
 def _is_accumulated(rank: _Rank, number: int) -> bool:
     """Whether a backward pass of the iteration exchanged nothing."""
-    if number not in rank.rows or rank.sizes[number]:
+    if number not in rank.rows or rank.reduces[number]:
         return False
     return len(rank.of(number, Kind.BACKWARD)) > 0
 
@@ -286,7 +296,9 @@ class _Times:
         buckets = sorted(used.strategy.buckets, key=lambda bucket: bucket.reduce_place)
         self._members = [[places[name] for name in bucket.parameters] for bucket in buckets]
         units = sorted(used.strategy.buckets, key=lambda bucket: bucket.gather_place)
-        self._heads = [min(places[name] for name in unit.parameters) for unit in units]
+        self._unit_of = {
+            places[name]: number for number, unit in enumerate(units) for name in unit.parameters
+        }
         self._share = np.array(used.model.sizes_bytes) / max(1, used.model.size_bytes)
         shape = (len(numbers), len(used.model))
         collectives = len(rank.sizes[numbers[-1]])
@@ -316,13 +328,14 @@ class _Times:
         self.began_ns[at], self.ended_ns[at] = collectives["begin_ns"], collectives["end_ns"]
         names = [rank.names[name] for name in collectives["name"].tolist()]
         gathers = np.array([self._shards and name.startswith(ALL_GATHER) for name in names])
-        there_ns = dict(zip(self._heads, collectives["end_ns"][gathers].tolist(), strict=False))
+        there_ns = dict(enumerate(collectives["end_ns"][gathers].tolist()))
         for name, begin_ns, until_ns in rank.of(number, Kind.FORWARD)[
             ["name", "begin_ns", "end_ns"]
         ].tolist():
             place = layer_of(rank.names[name], self._places)
             # A unit's first layer waits for its all-gather, and for nothing else.
-            ran_ns = max(since_ns, min(there_ns.pop(place, 0), begin_ns))
+            there = there_ns.pop(self._unit_of.get(place, -1), 0)
+            ran_ns = max(since_ns, min(there, begin_ns))
             self.forward_ns[at, place] += self._passed_ns(ran_ns, until_ns)
             since_ns = until_ns
         self._take_gradients(at, number, since_ns)

@@ -26,13 +26,12 @@ from torch.distributed.tensor import DTensor
 
 from byteprophet.job import Bucket, Strategy
 from byteprophet.job.strategy import FSDP2
-from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.strategy_recording import record_strategy
 from byteprophet.paced.collective_front import CollectiveFront, leave
 from byteprophet.paced.model import PacedLayer, PacedModel
 from byteprophet.paced.worker import run_worker
-from byteprophet.timeline.tables import Kind
 from byteprophet.torch.fsdp2.transfers import Gathers, Reductions
+from byteprophet.torch.fsdp2.waits import record_waits
 
 
 class Fsdp2Front(CollectiveFront):
@@ -56,7 +55,7 @@ class Fsdp2Front(CollectiveFront):
                 # A unit is all-gathered just before the iteration of its forward pass begins.
                 gathers: Any = Gathers(self.spans, number, ahead=1)
                 sharded[0].set_custom_all_gather(gathers)
-                _record_waits(unit[0], self.spans, f"unit {number}")
+                record_waits(unit[0], self.spans, f"unit {number}")
             # Gloo cannot average, so gradients are summed, and divided separately.
             sharded[0].set_force_sum_reduction_for_comms(True)
             if asynchronous:
@@ -105,21 +104,6 @@ class Fsdp2Front(CollectiveFront):
         assert isinstance(values, DTensor)
         full: torch.Tensor = values.full_tensor()
         return full.detach()
-
-
-def _record_waits(layer: nn.Module, spans: SpanLog, label: str) -> None:
-    """Add a WAIT span for FSDP2's pre-forward hook of ``layer``, the first one of a unit."""
-    begin_ns = 0
-
-    def before(*_: Any) -> None:
-        nonlocal begin_ns
-        begin_ns = spans.clock()
-
-    def after(*_: Any) -> None:
-        spans.add(Kind.WAIT, label, begin_ns, spans.clock())
-
-    layer.register_forward_pre_hook(before, prepend=True)
-    layer.register_forward_pre_hook(after)
 
 
 def units(layers: Iterable[PacedLayer], least_layers: int, least_bytes: int) -> Iterator[list[Any]]:

@@ -34,6 +34,7 @@ from byteprophet.torch.fsdp2.checkpoints import ModelCheckpoints, OptimizerCheck
 from byteprophet.torch.fsdp2.group import Group
 from byteprophet.torch.fsdp2.model import Order, ShardedModel
 from byteprophet.torch.fsdp2.units import Unit, check_parameters, check_types, units_of
+from byteprophet.torch.record import record_unasked
 from byteprophet.torch.regions.root import at_first_forward
 from byteprophet.torch.retuning.given_strategy import check_model
 from byteprophet.torch.sync import same_start
@@ -90,14 +91,14 @@ class _Sharding:
 
         def learned(order: Order) -> None:
             if is_first:
-                _record(units, order, sizes, since=2)
+                _record(units, order, sizes, 2, group.number)
 
         sharded = ShardedModel(model, units, names, group, order, learned)
         other_synchronisers.replaced.update(
             module for module in model.modules() if isinstance(module, FSDPModule)
         )
         if is_first:
-            _record(units, sharded.order, sizes, since=1)
+            _record(units, sharded.order, sizes, 1, group.number)
         for settings in self.optimizer.param_groups:
             settings["params"] = [sharded.replaced[id(each)] for each in settings["params"]]
             if settings.get("foreach", 0) is None and not settings.get("fused"):
@@ -108,6 +109,7 @@ class _Sharding:
         self.checkpoints = OptimizerCheckpoints(self.optimizer, sharded)
         self.sharded = sharded
         sharded.hold(self.held)
+        record_unasked(model, sharded)
         return sharded
 
     def _check_optimizer(self, names: Mapping[int, str]) -> None:
@@ -301,9 +303,9 @@ def _refuse(model: nn.Module) -> None:
 
 
 def _record(
-    units: Sequence[Unit], order: Order, sizes_bytes: Mapping[str, int], since: int
+    units: Sequence[Unit], order: Order, sizes_bytes: Mapping[str, int], since: int, number: int
 ) -> None:
-    """Record that ``units`` are in use from iteration ``since`` on."""
+    """Record that ``units`` are in use from iteration ``since`` on, in model ``number``."""
     buckets = tuple(
         Bucket(
             unit.names,
@@ -313,4 +315,4 @@ def _record(
         )
         for number, unit in enumerate(units)
     )
-    record_strategy(Strategy(FSDP2, buckets), sizes_bytes, since)
+    record_strategy(Strategy(FSDP2, buckets), sizes_bytes, since, number)

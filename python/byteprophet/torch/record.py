@@ -8,7 +8,8 @@ Works for one process and for ``DistributedDataParallel`` (pass the wrapped mode
 ``model`` to the next. An UPDATE span is a whole ``step()`` of an optimizer. A COLLECTIVE span is a
 bucket of DistributedDataParallel (``recording/ddp_spans.py``). Spans are saved every 0.25 s, at
 exit and after SIGTERM. In a job of ``byteprophet run --record`` without servers, a model is
-recorded as soon as a script wraps it in DistributedDataParallel.
+recorded as soon as a script wraps it in DistributedDataParallel, or FSDP2 shards it
+(``fully_sharded.py``).
 
 Threads: call ``start`` and ``stop`` in the training thread, outside of forward and backward.
 """
@@ -20,7 +21,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -45,14 +46,24 @@ from byteprophet.torch.recording.layer_spans import LayerSpans
 from byteprophet.torch.recording.stopwatch import is_training_forward
 from byteprophet.torch.tensors import module_calls
 
+if TYPE_CHECKING:  # this import needs FSDP2, and most jobs do not
+    from byteprophet.torch.fsdp2.model import ShardedModel
+
 _unasked: Record | None = None
 
 
 class Record:
     """Records a model's training from ``start`` to ``stop``, or within a ``with`` block."""
 
-    def __init__(self, model: nn.Module, directory: Path, windows: Windows) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        directory: Path,
+        windows: Windows,
+        sharded: ShardedModel | None = None,
+    ) -> None:
         self._model = model
+        self._sharded = sharded
         self._directory = directory
         self._windows = windows
         self._log = SpanLog()
@@ -100,8 +111,12 @@ class Record:
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
-            *(self._hook(name, p) for name, p in self._named if p.requires_grad),
         ]
+        if self._sharded is not None:
+            self._sharded.record(self._log, self._gradient_ready)
+        else:
+            hooks = (self._hook(name, p) for name, p in self._named if p.requires_grad)
+            self._handles.extend(hooks)
         if isinstance(self._model, DistributedDataParallel):
             ddp_spans.attach(self._model, self._log, self._declared(), self._directory)
         self._layers.refresh()
@@ -126,6 +141,8 @@ class Record:
         self._handles = []
         if isinstance(self._model, DistributedDataParallel):
             ddp_spans.detach(self._model)
+        if self._sharded is not None:
+            self._sharded.record(None, self._gradient_ready)
         observing.end(observer)
         self._layers.refresh()
 
@@ -142,12 +159,17 @@ class Record:
         self.stop()
 
     def _declared(self) -> Mapping[int, str]:
+        if self._sharded is not None:
+            return self._sharded.names
         return {id(parameter): name for name, parameter in self._named}
+
+    def _gradient_ready(self, name: str, size_bytes: int) -> None:
+        if self._layers.installed:
+            self._layers.gradient_ready(name, size_bytes)
 
     def _hook(self, name: str, parameter: nn.Parameter) -> Any:
         def accumulated(of: Tensor) -> None:
-            if self._layers.installed:
-                self._layers.gradient_ready(name, of.nbytes)
+            self._gradient_ready(name, of.nbytes)
 
         return parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
 
@@ -166,8 +188,10 @@ class Record:
             self._log.add(Kind.UPDATE, "optimizer", begun_ns, self._log.clock())
 
 
-def record_unasked(model: DistributedDataParallel) -> None:
+def record_unasked(model: nn.Module, sharded: ShardedModel | None = None) -> None:
     """Record ``model`` if the job is to be recorded and its script does not do so itself.
+
+    It is a DistributedDataParallel, or the model of ``sharded``.
 
     Only the first model of a process is recorded. A script that calls ``record`` later has the last
     word.
@@ -177,7 +201,8 @@ def record_unasked(model: DistributedDataParallel) -> None:
     of_byteps = os.environ.get("DMLC_ROLE")
     if not wanted or of_byteps or _unasked is not None or observing.joined() or live_fronts():
         return
-    _unasked = record(model)
+    windows = Windows.parse(os.environ.get(recording.STEPS, ""), recording.STEPS)
+    _unasked = Record(model, Path(wanted), windows, sharded)
     _unasked.start()
 
 

@@ -156,7 +156,7 @@ def test_two_transports_need_servers_and_ranks(
         (
             replace(USED, strategy=replace(USED.strategy, runtime="wfbp")),
             ["--servers", "0"],
-            "wfbp cannot be given one; byteps, ddp, allreduce, dear, dear-planned, fsdp2, mixed can",
+            "cannot be given one; byteps, ddp, allreduce, dear, dear-planned, fsdp2, mixed can",
         ),
     ],
 )

@@ -30,6 +30,7 @@ class Group:
     Attributes:
         rank: the rank of this process.
         size: how many there are.
+        number: of the model, among those of this process that are sharded; from 0.
         mesh: FSDP2's, for all-gathers.
         reduces: a process group for reduce-scatters, so that no rank can take one for the other.
     """
@@ -44,7 +45,8 @@ class Group:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.timeout_s = timeout_s
         default: Store = distributed.distributed_c10d._get_default_store()
-        self._store = PrefixStore(f"byteprophet.fsdp2.{next(_models)}", default)
+        self.number = next(_models)
+        self._store = PrefixStore(f"byteprophet.fsdp2.{self.number}", default)
         self._meetings = itertools.count()
         try:
             same_start.check(

@@ -27,9 +27,12 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.distributed.fsdp import fully_shard
 
+from byteprophet.observe.span_log import SpanLog
+from byteprophet.timeline.tables import Kind
 from byteprophet.torch.fsdp2.group import Announcement, Group
 from byteprophet.torch.fsdp2.transfers import Gathers, Reductions
 from byteprophet.torch.fsdp2.units import Unit
+from byteprophet.torch.fsdp2.waits import record_waits
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _EVALUATES, _TRAINS = 0, 1
@@ -118,6 +121,9 @@ class ShardedModel:
         self._raised: BaseException | None = None  # what was handled before the forward pass
         self._backwards = self._reduced = 0
         self._unsharded: list[tuple[str, Tensor]] = []
+        self._spans: SpanLog | None = None
+        self._ready: Callable[[str, int], None] = lambda name, size_bytes: None
+        self._recording: list[Callable[[], None]] = []  # what ends it
         self._called: list[int] = []
         self._listening: list[Any] = []
         self._hook(units)
@@ -163,6 +169,8 @@ class ShardedModel:
             if each._backward_hooks or each._post_accumulate_grad_hooks:
                 raise RuntimeError(_HOOKED.format(name))
         kind = _TRAINS if torch.is_grad_enabled() else _EVALUATES
+        for gather in self.gathers:
+            gather.spans = self._spans if kind == _TRAINS else None
         announcement = Announcement(self.group, kind, (self._backwards, self._reduced))
         # What inference_mode() allocates could not be used again in training.
         overlap = not torch.is_inference_mode_enabled()
@@ -190,14 +198,51 @@ class ShardedModel:
             for head in self._heads:
                 head.unshard()  # also what the forward pass did not use, and other ranks' did
             if not self._unsharded:
-                whole = {each: module._parameters[name] for module, name, each in self._places}
-                names = {id(each): name for name, each in self.parameters}
-                self._unsharded = [
-                    (names[id(self.replaced[each])], parameter)
-                    for each, parameter in whole.items()
-                    if parameter is not None
-                ]
+                self._find_unsharded()
         self._raised = None
+
+    def _find_unsharded(self) -> None:
+        """Note the parameters that FSDP2 computes with. They stay the same from now on."""
+        whole = {each: module._parameters[name] for module, name, each in self._places}
+        names = {id(each): name for name, each in self.parameters}
+        self._unsharded = [
+            (names[id(self.replaced[each])], parameter)
+            for each, parameter in whole.items()
+            if parameter is not None
+        ]
+        if self._spans is not None:
+            self._listen_to_gradients()
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of parameters, sharded and unsharded, by id."""
+        return {id(each): name for name, each in (*self.parameters, *self._unsharded)}
+
+    def record(self, spans: SpanLog | None, ready: Callable[[str, int], None]) -> None:
+        """Add spans of transfers and waits to ``spans`` from now on; None: to none.
+
+        ``ready`` is called with the name and the size in bytes of a gradient that is complete on
+        this rank, from the second iteration on.
+        """
+        for end in self._recording:
+            end()
+        self._recording.clear()
+        self._spans = self._reductions.spans = spans
+        self._ready = ready
+        for number, head in enumerate(self._heads):
+            if spans is not None:
+                self._recording.append(record_waits(head, spans, f"unit {number}"))
+        if spans is not None and self._unsharded:
+            self._listen_to_gradients()
+
+    def _listen_to_gradients(self) -> None:
+        parameters: list[tuple[str, Any]] = [*self._unsharded]
+        for name, each in parameters:
+            if each.requires_grad:
+                hook = each.register_post_accumulate_grad_hook(
+                    lambda of, name=name: self._ready(name, of.nbytes)
+                )
+                self._recording.append(hook.remove)
 
     def reshard(self) -> None:
         """Let go of parameters that are whole. What is sharded already stays so."""
@@ -235,7 +280,11 @@ class ShardedModel:
         ready = tuple(dict.fromkeys(self._reductions.handed_over))
         self._backwards += 1
         self._reduced += len(self._reductions.handed_over)
-        self._reductions.finish()
+        if self._spans is None:
+            self._reductions.finish()
+        else:
+            with self._spans.span(Kind.WAIT, "all gradients"):
+                self._reductions.finish()
         for name, each in self._unsharded:
             if each.grad is not None:
                 each.grad = None
