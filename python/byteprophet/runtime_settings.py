@@ -18,6 +18,7 @@ REGION_COSTS = "BYTEPROPHET_REGION_COSTS"
 REGION_MODES = "BYTEPROPHET_REGION_MODES"
 REGION_MEMORY = "BYTEPROPHET_REGION_MEMORY"
 REGION_BUDGET_S = "BYTEPROPHET_REGION_BUDGET_S"
+SHARDED_MEMORY = "BYTEPROPHET_SHARDED_MEMORY"
 DEFAULT_REGION_BUDGET_S = 900.0
 FUSION_BYTES = "BYTEPROPHET_FUSION_BYTES"
 DEFAULT_FUSION_BYTES, LARGEST_FUSION_BYTES = 256 << 10, 1 << 20
@@ -41,6 +42,8 @@ class RuntimeSettings:
     ``region_memory``: measure also what memory they take, and save that in this file; "" not to;
     BYTEPROPHET_REGION_MEMORY. ``region_budget_s``: how long regions are measured;
     BYTEPROPHET_REGION_BUDGET_S.
+    ``sharded_memory``: with sync="fsdp2", measure what memory an iteration takes, and save that in
+    this directory; "" not to; BYTEPROPHET_SHARDED_MEMORY.
     ``fusion_bytes``: how large a buffer that small gradients share may be, with servers; 0: every
     gradient travels alone; BYTEPROPHET_FUSION_BYTES.
     ``debug``: report lines that read data in flight (``reads.py``); BYTEPROPHET_DEBUG.
@@ -56,6 +59,7 @@ class RuntimeSettings:
     region_modes: tuple[str, ...] = ()
     region_memory: str = ""
     region_budget_s: float = DEFAULT_REGION_BUDGET_S
+    sharded_memory: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
     fusion_bytes: int = DEFAULT_FUSION_BYTES
 
@@ -83,6 +87,7 @@ class RuntimeSettings:
             region_memory=environment.get(REGION_MEMORY, ""),
             region_modes=tuple(environment.get(REGION_MODES, "compiled").split(",")),
             region_budget_s=_seconds(environment, REGION_BUDGET_S, DEFAULT_REGION_BUDGET_S),
+            sharded_memory=environment.get(SHARDED_MEMORY, ""),
             timeout_s=timeout_of(environment),
             fusion_bytes=_fusion_bytes(environment),
         )

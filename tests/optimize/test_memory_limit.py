@@ -21,6 +21,7 @@ from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.learning import learn
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.passes.recompute import Recompute
+from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.search import REPAIR, search
 
 _MS = 1_000_000
@@ -204,7 +205,8 @@ def test_what_is_not_known_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "said"), [("fsdp2", "predict_sharded_peak"), ("wfbp", "2 workers.* is not known")]
+    ("runtime", "said"),
+    [("fsdp2", "record the script under another sync"), ("wfbp", "2 workers.* is not known")],
 )
 def test_a_job_whose_memory_is_not_measured_is_refused_before_it_runs_again(
     tmp_path: Path, runtime: str, said: str
@@ -221,6 +223,56 @@ def test_a_job_whose_memory_is_not_measured_is_refused_before_it_runs_again(
             say=lambda _: None,
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def sharded(job: Job) -> Job:
+    """The job under FSDP2, three times as fast."""
+    times = job.times
+    faster = replace(
+        times,
+        forward_ns=times.forward_ns // 3,
+        ready_ns=times.ready_ns // 3,
+        backward_ns=times.backward_ns // 3,
+    )
+    strategy = replace(job.strategy, runtime="fsdp2", regions=())
+    return replace(job, times=faster, strategy=strategy)
+
+
+def test_fsdp2_is_chosen_where_nothing_else_fits() -> None:
+    job, limit, _ = limited(2, 1)
+    least = limit.least_bytes(job)
+    job, limit, _ = limited(2, least - 1)
+    assert limit.repaired(job) is None
+    assert f"at least {least} bytes" in limit.why_not(job)
+    moved = sharded(job)
+    assert not limit.knows(moved)
+    limit.learn_sharded(moved, least)
+    assert limit.repaired(job) is None
+    assert f"or by FSDP2, where it takes {least}; the budget is" in limit.why_not(job)
+    limit.learn_sharded(moved, least - 10)
+    assert f"at least {least - 10} bytes" in limit.why_not(job)
+    repair = limit.repaired(job)
+    assert repair is not None
+    assert repair.job == moved
+    assert limit.peak_bytes(moved) == least - 10
+    recomputed = replace(moved.strategy, regions=(Region(UNITS[1], recomputed=True),))
+    assert not limit.fits(replace(moved, strategy=recomputed))
+    found = search(job, [], budget_s=0.2, limit=limit)
+    assert found.best.job == moved
+
+
+def test_fsdp2_is_chosen_where_it_fits_and_is_faster() -> None:
+    job, limit, _ = limited(2, 1)
+    plain, least = limit.peak_bytes(job), limit.least_bytes(job)
+    job, limit, costs = limited(2, (plain + least) // 2)
+    moved = sharded(job)
+    limit.learn_sharded(moved, least)
+    recompute, runtime = Recompute(), Runtime()
+    recompute.learn(job, costs)
+    assert limit.repaired(job) is not None
+    runtime.learn_other(moved)
+    found = search(job, [recompute, runtime], budget_s=0.5, limit=limit)
+    assert found.best.job == moved
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -31,6 +31,8 @@ from byteprophet.job import Bucket, Model, Parameter, Strategy
 from byteprophet.job.strategy_file import Used, write_strategy
 
 STEPS = 4
+LONG = 10
+"""Steps in which memory is measured, too."""
 WORDS = 11
 
 
@@ -85,7 +87,7 @@ def train(way: str, folder: Path) -> list[str]:
     net, optimizer = make(sync, **told)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     lot = torch.Generator().manual_seed(rank)
-    for step in range(STEPS):
+    for step in range(LONG if kind == "long" else STEPS):
         if kind != "zeros":
             optimizer.zero_grad()
         for held in (True, False) if kind == "held" else (False,):
@@ -103,7 +105,7 @@ def train(way: str, folder: Path) -> list[str]:
         optimizer.step()
         schedule.step()
         with torch.no_grad() if step % 2 else torch.inference_mode():
-            net.eval()(torch.arange(3))
+            net.eval()(torch.arange(3), **options)
         net.train()
         if kind == "saved" and step == 1:
             passed = schedule.state_dict()

@@ -12,8 +12,10 @@ from torch import nn
 
 import byteprophet.torch as bps
 from byteprophet.cli.main import run_cli
+from byteprophet.job.peak_memory import read_peak
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
+from byteprophet.runtime_settings import SHARDED_MEMORY
 
 SCRIPT = Path(__file__).with_name("fully_sharded_script.py")
 KINDS = ("", "unnamed", "units", "held", "skipped", "again", "recomputed", "zeros", "saved")
@@ -58,14 +60,20 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
 def test_a_recorded_job_is_measured_and_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its units are those of its strategy file, and evaluations do not count."""
+    """Its units are those of its strategy file, and evaluations do not count.
+
+    Iterations in which memory is measured do not count, either.
+    """
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, str(SCRIPT), str(tmp_path), "fsdp2:"]
+    monkeypatch.setenv(SHARDED_MEMORY, str(tmp_path))
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "fsdp2:long"]
     assert run_cli(["run", "--servers", "0", "--workers", "2", "--record", "--", *command]) == 0
     (directory,) = (tmp_path / "runs").iterdir()
     job = measure_on_cores(Run(directory)).job
     assert job.strategy.runtime == "fsdp2"
-    assert job.iterations == 2  # the first one learns the order, and the last one has no end
+    assert job.iterations == 3  # the seventh is the first that is not followed; the last has no end
+    rest_bytes = read_peak(tmp_path, 2) - sum(job.model.sizes_bytes)  # all units are whole at once
+    assert 0 < rest_bytes < 1_000_000
     units = sorted(job.strategy.buckets, key=lambda unit: unit.gather_place)
     assert units[0].parameters[:2] == ("embedding.weight", "frozen.weight")
     assert [unit.parameters[0] for unit in units[1:]] == [

@@ -23,7 +23,12 @@ from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
 from byteprophet.optimize.learning import learn
 from byteprophet.optimize.moves import OnlyWithLimit
-from byteprophet.optimize.other_transport import TRANSPORTS, measure_others, transports_of
+from byteprophet.optimize.other_transport import (
+    TRANSPORTS,
+    measure_others,
+    measure_sharded,
+    transports_of,
+)
 from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of
 from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.plain import plain
@@ -185,7 +190,6 @@ def optimize(
     moved = [each.measured for each in others_ran]
     jobs = [measured.job, *(each.job for each in moved)]
     runs = [(recorded, measured.job), *((each.run, each.measured.job) for each in others_ran)]
-    corrections = corrections_of(measured, *moved) if moved else None
     learned = learn(
         runs,
         chosen,
@@ -196,7 +200,14 @@ def optimize(
         measuring_s=measuring_s,
         others=others,
         measures=would,
+        sharded=lambda able: measure_sharded(
+            recorded, measured.job, able, directory / "other-transport", say
+        ),
     )
+    if learned.sharded is not None:
+        moved.append(learned.sharded.measured)
+        jobs.append(learned.sharded.measured.job)
+    corrections = corrections_of(measured, *moved) if moved else None
     chosen = learned.passes
     share = SHARE if any(each.name not in learned.left_out for each in others) else 0.0
     found = search(

@@ -9,7 +9,17 @@ from byteprophet.job.cluster import Cluster
 from byteprophet.job.compression import flat_form
 from byteprophet.job.model import Model
 from byteprophet.job.policy import Policy
-from byteprophet.job.strategy import BYTEPS, MESH, MIXED, OURS, SERVERS, TORCH, Strategy
+from byteprophet.job.strategy import (
+    BYTEPS,
+    FSDP2,
+    MESH,
+    MIXED,
+    OURS,
+    SERVERS,
+    SHARDED,
+    TORCH,
+    Strategy,
+)
 from byteprophet.job.times import Times
 
 
@@ -76,6 +86,8 @@ class Job:
         """What carries its gradients. Messages of another transport have other costs."""
         if self.policy is not None:
             return SERVERS
+        if self.strategy.runtime == FSDP2:
+            return SHARDED
         return MESH if self.strategy.runtime in OURS else TORCH
 
     @property

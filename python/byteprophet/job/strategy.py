@@ -15,8 +15,8 @@ DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
 ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
 OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
-SERVERS, MESH, TORCH = "servers", "mesh", "torch"
-"""What carries gradients: BytePS, our mesh of the ranks, torch's collectives."""
+SERVERS, MESH, TORCH, SHARDED = "servers", "mesh", "torch", "sharded"
+"""What carries gradients: BytePS, our mesh of the ranks, torch's collectives, those of FSDP2."""
 _BEFORE_ALL = -1
 """A place before those of all buckets."""
 AUTO = "auto"

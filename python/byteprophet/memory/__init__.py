@@ -11,6 +11,6 @@ cheapest.py    which of many mixes fit a budget, the cheapest first
 budget.py      the cheapest mix of a model that fits a budget
 on_rank.py     what a synchronisation runtime changes on a rank
 runtimes.py    the peak of an iteration on one of several ranks
-sharded.py     the same for a model that FSDP2 shards
+sharded.py     the same for a model that FSDP2 shards; sharded_liveness.py follows its iteration
 gloo.py        what collectives of gloo take
 """

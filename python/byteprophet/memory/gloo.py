@@ -2,7 +2,8 @@
 
 PyTorch calls gloo with buffers of its own (``ProcessGroupGloo.cpp``): an all-gather receives into a
 flat copy of its output, and a reduce-scatter is an all-reduce of a copy of its input. Gloo's
-all-reduce is a ring over segments, and has scratch memory for two of them (``allreduce.cc``).
+all-reduce is a ring over segments, and has scratch memory for two of them (``allreduce.cc``). An
+all-to-all of equal parts, and a broadcast, need none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from byteprophet.errors import UserError
 _NAMESPACES = ("c10d", "_c10d_functional")
 _LARGEST_SEGMENT_BYTES = 1 << 20
 _SEGMENTS_PER_RANK = 2  # at least
+_IN_PLACE = ("alltoall_base_", "broadcast_", "wait_tensor")
+"""Collectives that read and write the tensors that they are given."""
 
 
 def buffers_bytes(operator: Any, arguments: Sequence[Any]) -> int:
@@ -31,6 +34,10 @@ def buffers_bytes(operator: Any, arguments: Sequence[Any]) -> int:
         reduced, given = arguments[:2]
         ranks = given.numel() // max(1, reduced.numel())
         return int(given.nbytes) + all_reduce_scratch_bytes(given.nbytes, ranks, given.itemsize)
+    if name in _IN_PLACE:
+        return 0
+    if name in ("all_reduce", "all_reduce_"):
+        return int(min(2 * arguments[0].nbytes, 2 * _LARGEST_SEGMENT_BYTES))
     raise UserError(
         f"memory: what the collective '{name}' takes over gloo is not known: leave it out of the "
         "iteration"

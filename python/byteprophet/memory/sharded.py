@@ -21,29 +21,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
-import torch
-from torch import Tensor, UntypedStorage, distributed, nn
+from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
 # Registers the fake process group.
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from byteprophet.errors import UserError
-from byteprophet.memory.gloo import buffers_bytes
 from byteprophet.memory.kernels import KernelMemory
-from byteprophet.memory.liveness import Liveness, Use
 from byteprophet.memory.peak import PeakMemory, peak_of, trace
+from byteprophet.memory.sharded_liveness import ShardedLiveness
 from byteprophet.memory.training import Training
-
-_PARAMETER_BYTES = 4000
-"""What the objects around a sharded parameter take on average besides those of its storages: they
-are DTensors, their specifications, and FSDP2's own (measured: 2900 to 4300 bytes per parameter in
-models of 32 to 320 tiny ones, 4 to 80 in a unit, with SGD and Adam)."""
 
 Shard = Callable[[nn.Module, DeviceMesh], object]
 """Calls ``fully_shard`` on a model and its units, with this mesh of all ranks."""
@@ -86,7 +77,7 @@ def predict_sharded_peak(
         timeline = trace(
             training,
             checkpointed_paths,
-            liveness=_ShardedLiveness(),
+            liveness=ShardedLiveness(),
             shard=functools.partial(_shard, shard, mesh),
         )
     kernels.measure(timeline.kernels)
@@ -118,56 +109,3 @@ def _without_others(ranks: int, rank: int) -> Iterator[DeviceMesh]:
         yield init_device_mesh("cpu", (ranks,))
     finally:
         distributed.destroy_process_group()
-
-
-class _ShardedLiveness(Liveness):
-    """Follows the tensors inside of DTensors, storages that are resized, and gloo's buffers."""
-
-    def __enter__(self) -> _ShardedLiveness:
-        super().__enter__()  # type: ignore[no-untyped-call]
-        self._resize = resize = UntypedStorage.resize_
-
-        def resize_and_count(storage: UntypedStorage, size_bytes: int) -> None:
-            resize(storage, size_bytes)
-            self.resized(storage)
-
-        # Resizing a storage is no operation on a tensor, so a dispatch mode does not see it.
-        UntypedStorage.resize_ = resize_and_count  # type: ignore[method-assign,assignment]
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if any(issubclass(each, DTensor) for each in types):
-            return NotImplemented  # DTensor calls operations on the tensors inside
-        held_bytes = buffers_bytes(func, args)
-        if held_bytes:
-            held = torch.empty(held_bytes, dtype=torch.uint8)
-            self.track([held], Use.ACTIVATIONS)
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-    def follow(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
-        """See ``Liveness``. Counts the objects around sharded parameters, too."""
-        known = list(named)
-        super().follow(known)
-        sharded = sum(isinstance(parameter, DTensor) for _, parameter in known)
-        if not sharded:
-            raise UserError(
-                "memory: no parameter is sharded: shard must call fully_shard on the model that it "
-                "is given"
-            )
-        self._live[Use.OBJECTS] += _PARAMETER_BYTES * sharded
-
-    def _memory_of(self, tensor: Tensor) -> Tensor:
-        if isinstance(tensor, DTensor):
-            with torch.no_grad():
-                return tensor.to_local()
-        return tensor

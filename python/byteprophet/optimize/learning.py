@@ -16,6 +16,7 @@ from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit, why_unlimited
 from byteprophet.optimize.moves import ChangesSteps, NeedsRegionCosts, OnlyWithLimit, Pass
+from byteprophet.optimize.other_transport import Other
 from byteprophet.optimize.recorded import OF_A_BENCH, why_not_distributed
 from byteprophet.optimize.region_costs import (
     known_region_costs,
@@ -33,12 +34,18 @@ class Learned:
     """``passes``: those that take part. ``costs``: of regions, if these or the limit need them.
 
     ``left_out``: why passes that the user has not allowed cannot be looked at, by their names.
+    ``sharded``: the recorded command under FSDP2, if it ran there.
     """
 
     passes: list[Pass]
     costs: RegionCosts | None
     limit: MemoryLimit | None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    sharded: Other | None = None
+
+
+Sharded = Callable[[Sequence[Pass]], tuple[Other, int] | None]
+"""Runs the recorded command under FSDP2, if one of the passes may move the job there."""
 
 
 def learn(
@@ -52,6 +59,7 @@ def learn(
     measuring_s: float = DEFAULT_REGION_BUDGET_S,
     others: Sequence[Pass] = (),
     measures: bool = False,
+    sharded: Sharded = lambda passes: None,
 ) -> Learned:
     """Measure what ``passes`` must know of a recorded job, and tell them.
 
@@ -65,6 +73,7 @@ def learn(
         measuring_s: how long regions may be measured; what is left stays as it is.
         others: passes that the user has not allowed. They are told what was measured before.
         measures: measure what ``others`` need, too.
+        sharded: called if the recorded job does not fit the budget.
 
     Raises:
         UserError: a pass that was asked for cannot take part, a measurement failed, or no mix of
@@ -90,14 +99,14 @@ def learn(
         modes = [*dict.fromkeys([*modes, *(mode for _, needed in wanted for mode in needed)])]
     costs = limit = None
     if modes:
-        costs, limit = jobs.measured(modes, directory, say, measuring_s)
+        costs, limit = jobs.measured(modes, directory, say, measuring_s, lambda: sharded(passes))
         for each in learning:
             jobs.tell(each, costs)
     for other, needed in wanted:
         why = _told(jobs, other, directory, needed)
         if why is not None:
             left_out[other.name] = why
-    return Learned(passes, costs if learning or limit else None, limit, left_out)
+    return Learned(passes, costs if learning or limit else None, limit, left_out, jobs.sharded)
 
 
 def _told(
@@ -124,6 +133,7 @@ class _Jobs:
         self._run, self._job = recorded[0]
         self._recorded = [job for _, job in recorded]
         self._budget_bytes = budget_bytes
+        self.sharded: Other | None = None  # the recorded command under FSDP2
         self._known: list[ByParameter] = []
         self._unknown = ""  # why it is not known when each gradient was ready
         for run, job in recorded:
@@ -175,8 +185,12 @@ class _Jobs:
         directory: Path,
         say: Callable[[str], None],
         measuring_s: float,
+        shard: Callable[[], tuple[Other, int] | None],
     ) -> tuple[RegionCosts, MemoryLimit | None]:
-        """What regions cost in ``modes``, and the limit of memory if there is one."""
+        """What regions cost in ``modes``, and the limit of memory if there is one.
+
+        ``shard`` is called if the recorded job does not fit it.
+        """
         limited = self._budget_bytes is not None
         if limited and not self._known:
             raise UserError(f"--memory-budget: {self._unknown}")
@@ -191,6 +205,10 @@ class _Jobs:
         assert memory is not None
         limit = MemoryLimit(memory, self._budget_bytes)
         self.tell(limit, costs)
+        moved = None if limit.fits(self._job) else shard()
+        if moved is not None:
+            self.sharded, peak_bytes = moved
+            limit.learn_sharded(self.sharded.measured.job, peak_bytes)
         if not limit.fits(self._job) and limit.repaired(self._job) is None:
             raise UserError(limit.why_not(self._job))
         return costs, limit

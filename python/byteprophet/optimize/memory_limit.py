@@ -31,8 +31,8 @@ def why_unlimited(job: Job) -> str | None:
     runtime = job.strategy.runtime
     if runtime == FSDP2:
         return (
-            "no strategy changes a job of FSDP2, or moves one there; predict_sharded_peak of "
-            "byteprophet.memory.sharded says what a model takes under fully_shard"
+            "no strategy changes a job of FSDP2: record the script under another sync, and it may "
+            "move there"
         )
     if runtime not in (BYTEPS, DDP, *OURS) or (job.policy is not None and job.policy.name == STOCK):
         return f"what {job.title} takes is not known"
@@ -49,6 +49,7 @@ class MemoryLimit(Computing):
         self._memory = memory
         self.budget_bytes = budget_bytes
         self._repaired: dict[Hashable, Move | None] = {}
+        self._sharded: tuple[Job, int] | None = None
 
     def learn(self, job: Job, costs: RegionCosts, parameters: ByParameter | None = None) -> None:
         """See ``Computing``."""
@@ -57,9 +58,16 @@ class MemoryLimit(Computing):
         self._mixes = all_mixes([each > 0 for each in extra_ns])
         self._costs_ns = self._mixes @ np.array(extra_ns, dtype=np.int64)
 
+    def learn_sharded(self, job: Job, peak_bytes: int) -> None:
+        """Take the recorded command's job under FSDP2, and what was measured of its memory."""
+        self._sharded = job, peak_bytes
+        self._repaired.clear()
+
     def knows(self, job: Job) -> bool:
         """Whether it is known what the job's runtime takes, and each of its regions."""
         strategy = job.strategy
+        if strategy.runtime == FSDP2:
+            return self._sharded is not None and strategy == self._sharded[0].strategy
         return (
             why_unlimited(job) is None
             and not {each.modules for each in strategy.regions} - {*self._memory.units}
@@ -72,6 +80,8 @@ class MemoryLimit(Computing):
         """The highest that memory gets on a rank of ``job``. ``UserError`` if that is not known."""
         if not self.knows(job):
             raise UserError(f"memory: what {job.title} takes is not known")
+        if self._sharded is not None and job.strategy.runtime == FSDP2:
+            return self._sharded[1]
         recomputed = {each.modules for each in job.strategy.regions if each.recomputed}
         mix = [unit in recomputed for unit in self._memory.units]
         return int(self._peaks(job, np.array([mix], dtype=np.int64))[0])
@@ -81,29 +91,42 @@ class MemoryLimit(Computing):
         return self.knows(job) and self.peak_bytes(job) <= self.budget_bytes
 
     def repaired(self, job: Job) -> Move | None:
-        """``job`` with the cheapest mix of recomputed units that fits; None if none does."""
+        """``job`` with the cheapest mix of recomputed units that fits, or else sharded by FSDP2.
+
+        None if neither fits.
+        """
         plain = replace(job, strategy=replace(job.strategy, regions=()))
         key = plain.strategy, None if plain.policy is None else plain.policy.name
         if key not in self._repaired:
-            self._repaired[key] = self._repair(plain)
+            self._repaired[key] = self._repair(plain) or self._shard()
         return self._repaired[key]
 
     def least_bytes(self, job: Job) -> int:
-        """The lowest peak that any mix of recomputed units has under the runtime of ``job``."""
-        return int(self._peaks(job, self._mixes).min())
+        """The lowest peak of any mix under the runtime of ``job``, and under FSDP2."""
+        least = int(self._peaks(job, self._mixes).min())
+        return least if self._sharded is None else min(least, self._sharded[1])
 
     def why_not(self, job: Job) -> str:
         """Why nothing makes ``job`` fit."""
         if not self.knows(replace(job, strategy=replace(job.strategy, regions=()))):
             return f"memory: what {job.title} takes is not known, so it cannot be limited"
+        instead = "shard the parameters by FSDP2"
+        also = ""
+        if self._sharded is not None:
+            instead, also = "use more ranks", f", or by FSDP2, where it takes {self._sharded[1]}"
         return (
             f"memory: {job.title} takes at least {self.least_bytes(job)} bytes on a rank, with all "
-            f"that can be recomputed; the budget is {self.budget_bytes}: raise it, use smaller "
-            "batches, or shard the parameters by FSDP2"
+            f"that can be recomputed{also}; the budget is {self.budget_bytes}: raise it, use "
+            f"smaller batches, or {instead}"
         )
 
+    def _shard(self) -> Move | None:
+        if self._sharded is None or not self.fits(self._sharded[0]):
+            return None
+        return Move("the model sharded by FSDP2, as it was measured", self._sharded[0])
+
     def _repair(self, plain: Job) -> Move | None:
-        if not self.knows(plain):
+        if not self.knows(plain) or plain.strategy.runtime == FSDP2:
             return None
         places = cheapest(self._peaks(plain, self._mixes), self._costs_ns, self.budget_bytes)
         if not len(places):

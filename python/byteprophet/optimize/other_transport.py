@@ -5,7 +5,8 @@ So the command runs once more, under that transport and recorded. What this run 
 job from which a search may start. The run is kept, and not made again.
 
 A script of ``DistributedOptimizer`` may run on BytePS' servers, over our mesh of the ranks, or by
-the exchange of DistributedDataParallel (``torch/in_place.py``), which refuses some scripts. A
+the exchange of DistributedDataParallel (``torch/in_place.py``), which refuses some scripts. If
+memory is limited and nothing else fits, FSDP2 may shard its model (``measure_sharded``). A
 script of DistributedDataParallel may have its gradients exchanged by ours (``torch/ddp``), unless
 its model is unfit for that. It then keeps its own exchange.
 """
@@ -21,8 +22,21 @@ from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.job import Cluster, Job, Policy, Strategy
-from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, MESH, OURS, SERVERS, TORCH
+from byteprophet.job.peak_memory import read_peak
+from byteprophet.job.strategy import (
+    BYTEPS,
+    DDP,
+    DEAR_PLANNED,
+    FSDP2,
+    MESH,
+    OURS,
+    SERVERS,
+    SHARDED,
+    TORCH,
+    Bucket,
+)
 from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.job.units import block_units
 from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.parameters import measure_parameters
@@ -32,12 +46,14 @@ from byteprophet.measure.servers import Measured
 from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.moves import Pass
 from byteprophet.optimize.recorded import OF_A_BENCH, digest_of_recording, recorded_again
+from byteprophet.runtime_settings import SHARDED_MEMORY
 from byteprophet.whole_files import make_directory, write_whole
 
 TRANSPORTS = {
     SERVERS: "with servers",
     MESH: "without servers",
     TORCH: "under DistributedDataParallel's exchange",
+    SHARDED: "with its model sharded by FSDP2",
 }
 """How a job runs under each."""
 
@@ -84,7 +100,39 @@ def transports_of(run: Run, job: Job, passes: Sequence[Pass]) -> list[str]:
     """The transports to which ``passes`` may move the job."""
     if not any(isinstance(each, ChangesTransport) for each in passes):
         return []
-    return [each for each in TRANSPORTS if each != job.transport and not why_not(run, job, each)]
+    others = [each for each in TRANSPORTS if each not in (job.transport, SHARDED)]
+    return [each for each in others if not why_not(run, job, each)]
+
+
+def measure_sharded(
+    run: Run, job: Job, passes: Sequence[Pass], directory: Path, say: Callable[[str], None]
+) -> tuple[Other, int] | None:
+    """Run the command of ``run`` once under FSDP2: what that measured, and its peak in bytes.
+
+    ``passes`` are told of it, as by ``measure_others``. None if no pass may move the job there, or
+    if FSDP2 refuses the script; ``say`` is told why.
+    """
+    movers = [each for each in passes if isinstance(each, ChangesTransport)]
+    if not movers:
+        say(f"not {TRANSPORTS[SHARDED]}: no pass that takes part changes the runtime")
+        return None
+    why = why_not(run, job, SHARDED)
+    if why is None and job.policy is not None:
+        why = "it has servers"
+    if why is not None:
+        say(f"not {TRANSPORTS[SHARDED]}: {why}")
+        return None
+    try:
+        made = _run_once(run, job, SHARDED, directory / SHARDED, say)
+        other = Other(made, measure_on_cores(made))
+        peak_bytes = read_peak(made.directory, job.workers)
+    except (UserError, JobFailed) as error:
+        say(f"not {TRANSPORTS[SHARDED]}: {error}")
+        return None
+    for each in movers:
+        with blaming(each):
+            each.learn_other(other.measured.job)
+    return other, peak_bytes
 
 
 def measure_others(
@@ -135,6 +183,9 @@ def _run_once(
     check_job(spec)
     say(f"the recorded command {TRANSPORTS[transport]}, once")
     made = make_run_directory(directory, used.strategy.runtime)
+    if transport == SHARDED:
+        environment = {**spec.environment, SHARDED_MEMORY: str(made.absolute())}
+        spec = replace(spec, environment=environment)
     run_job(replace(spec, run_directory=made)).check()
     write_whole(kept, f"{made.name}\n{digest}\n")
     return Run(made)
@@ -156,6 +207,14 @@ def _first(run: Run, job: Job, transport: str) -> Used:
         policy = Policy(schedulers.DEFAULT, {**settings, schedulers.PARTITION: partition_bytes})
         strategy = Strategy(partition_bytes=partition_bytes)
         return Used(job.model, strategy, 0, policy, _SERVERS)
+    if transport == SHARDED:
+        sizes = dict(zip(job.model.names, job.model.sizes_bytes, strict=True))
+        units = block_units(sizes)
+        buckets = (
+            Bucket(unit, 2 * len(units) - place, place, sharded=True)
+            for place, unit in enumerate(units)
+        )
+        return Used(job.model, Strategy(FSDP2, tuple(buckets)), 0)
     runtime = DEAR_PLANNED if transport == MESH else DDP
     model, times = job.model, job.times
     if job.policy is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, distributed, nn
@@ -22,6 +23,7 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, tell
 from byteprophet.job import Bucket, Strategy
+from byteprophet.job.peak_memory import write_peak
 from byteprophet.job.strategy import FSDP2
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.units import block_units
@@ -32,6 +34,7 @@ from byteprophet.torch.front.view_step import needs_closure
 from byteprophet.torch.fsdp2 import replaced
 from byteprophet.torch.fsdp2.checkpoints import ModelCheckpoints, OptimizerCheckpoints
 from byteprophet.torch.fsdp2.group import Group
+from byteprophet.torch.fsdp2.memory_probe import MemoryProbe
 from byteprophet.torch.fsdp2.model import Order, ShardedModel
 from byteprophet.torch.fsdp2.units import Unit, check_parameters, check_types, units_of
 from byteprophet.torch.record import record_unasked
@@ -109,6 +112,15 @@ class _Sharding:
         self.checkpoints = OptimizerCheckpoints(self.optimizer, sharded)
         self.sharded = sharded
         sharded.hold(self.held)
+        directory = self._settings.sharded_memory
+
+        def measured(peak_bytes: int, iteration: int) -> None:
+            write_peak(Path(directory), group.rank, peak_bytes)
+            if is_first:  # iterations before were followed, which took time
+                _record(units, sharded.order, sizes, iteration, group.number)
+
+        if directory:
+            MemoryProbe(sharded, self.optimizer, measured)
         record_unasked(model, sharded)
         return sharded
 

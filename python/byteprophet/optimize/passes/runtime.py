@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.job import Job
-from byteprophet.job.strategy import MESH, OURS, SERVERS
+from byteprophet.job.strategy import MESH, OURS, SERVERS, SHARDED
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.replay.ps import change
@@ -41,6 +41,8 @@ class Runtime:
                 yield from _with_servers(other)
             elif other.transport == MESH:
                 yield from _without_servers(other, " without servers" * bool(job.servers))
+            elif other.transport == SHARDED:
+                yield Move("the model sharded by FSDP2, as it was measured", other)
             else:
                 yield Move("DistributedDataParallel's exchange, with buckets of 1 MiB", other)
 

@@ -1,9 +1,9 @@
 """A script's model under FSDP2: sharded between steps, and whole from forward to backward pass.
 
-All units are all-gathered at the start of the model's forward pass, and keep their parameters until
-the backward pass has used them. Gradients are averages, of which each rank has its shard, as soon
-as ``backward()`` returns. Without gradients, units are sharded again at the end of the forward
-pass. So no rank computes with parameters from before an update.
+Units are all-gathered during the model's forward pass, a few ahead of the one that computes, and
+keep their parameters until the backward pass has used them. Gradients are averages, of which each
+rank has its shard, as soon as ``backward()`` returns. Without gradients, units are sharded again at
+the end of the forward pass. So no rank computes with parameters from before an update.
 
 Torch notes which unit is needed when a module is called. So only calls of the whole model are
 allowed, by all ranks alike, and ranks tell each other what they are about to do
@@ -35,6 +35,8 @@ from byteprophet.torch.fsdp2.units import Unit
 from byteprophet.torch.fsdp2.waits import record_waits
 from byteprophet.torch.tensors.compiling import stays_eager
 
+_AHEAD = 3
+"""Units whose all-gathers have begun: gloo works on two at a time, and more would take memory."""
 _EVALUATES, _TRAINS = 0, 1
 _DOES = ("calls the model without gradients", "calls the model in training")
 _HOOKED = (
@@ -118,6 +120,7 @@ class ShardedModel:
         count = len(units)
         self._use(order or Order(tuple(range(count)), tuple(reversed(range(count)))))
         self._is_called = False
+        self._gathered = 0  # units, in this forward pass
         self._raised: BaseException | None = None  # what was handled before the forward pass
         self._backwards = self._reduced = 0
         self._unsharded: list[tuple[str, Tensor]] = []
@@ -125,7 +128,6 @@ class ShardedModel:
         self._ready: Callable[[str, int], None] = lambda name, size_bytes: None
         self._recording: list[Callable[[], None]] = []  # what ends it
         self._called: list[int] = []
-        self._listening: list[Any] = []
         self._hook(units)
 
     def _use(self, order: Order) -> None:
@@ -134,10 +136,8 @@ class ShardedModel:
 
     def _hook(self, units: Sequence[Unit]) -> None:
         for number, unit in enumerate(units):
-            for module in unit.modules if self._learns else ():
-                self._listening.append(
-                    module.register_forward_pre_hook(self._noting(number), prepend=True)
-                )
+            for module in unit.modules:
+                module.register_forward_pre_hook(self._before_unit(number), prepend=True)
         heads = [module for unit in units for module in unit.modules]
         # Before torch notes that a part is called.
         for module in dict.fromkeys([*heads, *(module for module, _, _ in self._places)]):
@@ -146,12 +146,21 @@ class ShardedModel:
         self.model.register_forward_hook(stays_eager(self._after), always_call=True)
         self.model.zero_grad = self.zero_grad  # type: ignore[method-assign]
 
-    def _noting(self, unit: int) -> Callable[..., None]:
-        def note(*_: Any) -> None:
-            if unit not in self._called:
+    def _before_unit(self, unit: int) -> Callable[..., None]:
+        def before(*_: Any) -> None:
+            if not self._is_called:
+                return
+            if self._learns and unit not in self._called:
                 self._called.append(unit)
+            self._gather(self.order.gathers.index(unit) + _AHEAD)
 
-        return note
+        return stays_eager(before)
+
+    def _gather(self, units: int) -> None:
+        """Begin the all-gathers of so many units, in their order, that have not begun."""
+        for unit in self.order.gathers[self._gathered : units]:
+            self._heads[unit].unshard(async_op=True)
+        self._gathered = max(self._gathered, units)
 
     def _refuse_part(self, module: nn.Module, _inputs: Any) -> None:
         if self._is_called or torch.compiler.is_dynamo_compiling():
@@ -164,7 +173,7 @@ class ShardedModel:
             )
 
     def begin_forward(self) -> None:
-        """What happens before a forward pass of the model: all-gathers of all units begin."""
+        """What happens before a forward pass of the model: all-gathers begin."""
         for name, each in self.parameters:
             if each._backward_hooks or each._post_accumulate_grad_hooks:
                 raise RuntimeError(_HOOKED.format(name))
@@ -172,11 +181,14 @@ class ShardedModel:
         for gather in self.gathers:
             gather.spans = self._spans if kind == _TRAINS else None
         announcement = Announcement(self.group, kind, (self._backwards, self._reduced))
-        # What inference_mode() allocates could not be used again in training.
-        overlap = not torch.is_inference_mode_enabled()
-        with torch.inference_mode(False), torch.set_grad_enabled(overlap and kind == _TRAINS):
-            for unit in self.order.gathers:
-                self._heads[unit].unshard(async_op=overlap)
+        self._gathered = 0
+        if torch.is_inference_mode_enabled():
+            # What inference_mode() allocates could not be used again in training.
+            with torch.inference_mode(False), torch.no_grad():
+                for unit in self.order.gathers:
+                    self._heads[unit].unshard()
+        else:
+            self._gather(_AHEAD)
         announcement.check(_DOES)
         self._is_called = True
         self._raised = sys.exc_info()[1]
@@ -192,12 +204,13 @@ class ShardedModel:
         raised = sys.exc_info()[1]
         if raised is not None and raised is not self._raised:
             self._root.reset_iter_state()
-        elif not torch.is_grad_enabled():
-            self.reshard()
         else:
+            self._gather(len(self._heads))  # also what other ranks have used, and this one has not
             for head in self._heads:
-                head.unshard()  # also what the forward pass did not use, and other ranks' did
-            if not self._unsharded:
+                head.unshard()
+            if not torch.is_grad_enabled():
+                self.reshard()
+            elif not self._unsharded:
                 self._find_unsharded()
         self._raised = None
 
@@ -249,6 +262,10 @@ class ShardedModel:
         for head in self._heads:
             head.reshard()
 
+    def keep_all(self, kept: bool) -> None:
+        """Whether buffers of reduce-scatters live on until the end of the backward pass."""
+        self._reductions.keeps_all = kept
+
     def hold(self, held: bool) -> None:
         """Whether backward passes only accumulate gradients from now on."""
         self._root.set_requires_gradient_sync(not held)
@@ -299,8 +316,6 @@ class ShardedModel:
     def _learn(self, ready: Sequence[int]) -> None:
         """Use the order in which rank 0's units were called, and were ready."""
         self._learns = False
-        for handle in self._listening:
-            handle.remove()
         known = self.order
         root = [unit for unit in known.gathers if self._heads[unit] is self.model]
         gathers = dict.fromkeys((*root, *self._called, *known.gathers))

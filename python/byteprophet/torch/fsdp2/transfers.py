@@ -1,9 +1,9 @@
 """FSDP2's transfers on CPUs, which overlap computation there as they do on GPUs.
 
 On a CPU there are no streams, so unmodified FSDP2 stops during each transfer. Here, transfers go on
-while the model computes, by means of FSDP2's own interfaces. The all-gathers of all units begin at
-the start of the forward pass (``unshard(async_op=True)``). The reduce-scatters continue during the
-backward pass (``set_custom_reduce_scatter``), until ``Reductions.finish``.
+while the model computes, by means of FSDP2's own interfaces. All-gathers begin before their units
+are called (``unshard(async_op=True)``). Reduce-scatters continue during the backward pass
+(``set_custom_reduce_scatter``), until ``Reductions.finish``.
 
 Gloo's reduce-scatter is an all-reduce inside, with twice the bytes. So ranks exchange shards in an
 all-to-all by default, and each rank sums the shards that it receives, in the order of the ranks.
@@ -66,6 +66,7 @@ class Reductions:
         self._begins = begins
         self.order: tuple[int, ...] = ()  # units, as their reduce-scatters begin; none: when ready
         self.handed_over: list[int] = []  # units, since the last ``finish``
+        self.keeps_all = False  # buffers until ``finish``, as if the network were slow
         self._begun = 0
         self._ready: dict[int, deque[_Reduction]] = {}
         self._in_flight: deque[_Reduction] = deque()
@@ -80,7 +81,7 @@ class Reductions:
         if not self.handed_over:
             self._begins()
         self.handed_over.append(unit)
-        while self._in_flight and self._in_flight[0].is_completed():
+        while self._in_flight and not self.keeps_all and self._in_flight[0].is_completed():
             self._in_flight.popleft().end()
         # Gradients are divided before, because that overlaps the backward pass.
         reduction.sent.mul_(1.0 / reduction.group.size())
