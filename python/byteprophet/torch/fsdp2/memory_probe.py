@@ -3,8 +3,8 @@
 Three iterations are followed operation by operation, from one forward pass to the next: forward,
 loss, backward and update. Tensors that the script holds all the time, such as its data, count as
 well, if Python knows them. The highest peak counts, with what kernels and gloo take at most. How
-long buffers of transfers live depends on the network. So those of reduce-scatters live until the
-end of the backward pass in these iterations, and what gloo's threads may let go of late is added.
+long buffers of transfers live depends on the network. So those of reduce-scatters live as long as
+they may in these iterations, and what gloo's threads may let go of late is added.
 These iterations take longer than others, so their times say nothing.
 
 Threads: the training thread.

@@ -36,7 +36,8 @@ from byteprophet.torch.fsdp2.waits import record_waits
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _AHEAD = 3
-"""Units whose all-gathers have begun: gloo works on two at a time, and more would take memory."""
+"""Units whose all-gathers, or reduce-scatters, are in flight. Gloo works on two at a time, so that
+more would take memory and save little time."""
 _EVALUATES, _TRAINS = 0, 1
 _DOES = ("calls the model without gradients", "calls the model in training")
 _HOOKED = (
@@ -81,7 +82,9 @@ class ShardedModel:
         self._title = type(model).__name__  # of before: torch gives it another class
         self._learned = learned
         self._learns = order is None
-        self._reductions = Reductions(group=group.reduces, begins=self._backward_begins)
+        self._reductions = Reductions(
+            group=group.reduces, begins=self._backward_begins, at_most=_AHEAD
+        )
         self._places = [
             (module, name, id(each))
             for module in model.modules()
@@ -263,7 +266,7 @@ class ShardedModel:
             head.reshard()
 
     def keep_all(self, kept: bool) -> None:
-        """Whether buffers of reduce-scatters live on until the end of the backward pass."""
+        """Whether buffers of reduce-scatters live as long as they may in a slow network."""
         self._reductions.keeps_all = kept
 
     def hold(self, held: bool) -> None:

@@ -50,6 +50,8 @@ class Reductions:
 
     ``spans``: records them; None: nobody does. ``group``: the ranks; None: FSDP2's. ``by_all_to_
     all``: see above. ``begins`` is called when the first unit after a ``finish`` is handed over.
+    ``at_most``: so many are in flight, and the backward pass waits for the oldest one before
+    another begins, so that their buffers take no more memory; 0: any number.
     """
 
     def __init__(
@@ -59,14 +61,16 @@ class Reductions:
         by_all_to_all: bool = True,
         group: distributed.ProcessGroup | None = None,
         begins: Callable[[], None] = lambda: None,
+        at_most: int = 0,
     ) -> None:
         self.spans = spans
+        self._at_most = at_most
         self._by_all_to_all = by_all_to_all
         self._group = group
         self._begins = begins
         self.order: tuple[int, ...] = ()  # units, as their reduce-scatters begin; none: when ready
         self.handed_over: list[int] = []  # units, since the last ``finish``
-        self.keeps_all = False  # buffers until ``finish``, as if the network were slow
+        self.keeps_all = False  # buffers as long as it may, as if the network were slow
         self._begun = 0
         self._ready: dict[int, deque[_Reduction]] = {}
         self._in_flight: deque[_Reduction] = deque()
@@ -114,6 +118,8 @@ class Reductions:
         self.handed_over.clear()
 
     def _begin(self, unit: int) -> None:
+        while self._at_most and len(self._in_flight) >= self._at_most:
+            self._in_flight.popleft().end()
         reduction = self._ready[unit].popleft()
         label = f"{REDUCE_SCATTER}{self._begun}"
         reduction.begin(self._group, self._by_all_to_all)
