@@ -105,6 +105,7 @@ def job_of(
         partition_bytes=partition_bytes,
         bandwidth_bps=bandwidth_bps,
         environment={recording.VARIABLE: "1", SYNC: sync if taken_over else ""},
+        ranks=taken_over and sync == BYTEPS,
         namespaces=True,
         timeout_s=_TIMEOUT_S,
         controller=sync == BYTEPS and scheduler == "prophet",

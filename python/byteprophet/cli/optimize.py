@@ -29,7 +29,7 @@ from byteprophet.optimize.other_transport import (
     measure_sharded,
     transports_of,
 )
-from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of
+from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of, starts_of
 from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.plain import plain
 from byteprophet.optimize.recorded import digest_of_config, given_of, measure_changeable
@@ -228,7 +228,10 @@ def optimize(
     tried: list[Trial] = []
     if trials:
         best = worth_trying(found.families, trials)
-        tried = try_candidates(recorded.config, measured.job, best, directory / "trials", say)
+        starts = starts_of(moved, found.start, learned.limit)
+        tried = try_candidates(
+            recorded.config, measured.job, best, directory / "trials", say, starts
+        )
     outcome = outcome_of(
         measured,
         found,

@@ -36,7 +36,7 @@ from byteprophet.optimize.explanation import Reason, by_pass, reasons_of
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import compile_ns
-from byteprophet.optimize.search import Decision, Found
+from byteprophet.optimize.search import Candidate, Decision, Found
 from byteprophet.optimize.trials import Trial
 from byteprophet.optimize.uncertainty import MODEL, Estimate, of_median, spread_of
 from byteprophet.replay.kinds import ReplayedJob
@@ -232,6 +232,23 @@ def outcome_of(
 def measured_ns(measured: Measured) -> int:
     """The measured iteration time, without warm-up."""
     return int(np.median(measured.iteration_ns[warmup_of(measured) :]))
+
+
+def starts_of(
+    others: Sequence[Measured], start: Candidate, limit: MemoryLimit | None
+) -> list[Candidate]:
+    """The recorded command under other transports, as candidates that take what they took.
+
+    ``start``: the recorded job. Those that do not fit ``limit`` are left out.
+    """
+    candidates = []
+    for each in others:
+        if limit is None or limit.fits(each.job):
+            took_ns = measured_ns(each)
+            gain_ns = start.iteration_ns - took_ns
+            decision = Decision("runtime", f"{each.job.title}, as it ran there", gain_ns)
+            candidates.append(Candidate(each.job, took_ns, (decision,)))
+    return candidates
 
 
 def corrections_of(*runs: Measured) -> dict[str, float]:

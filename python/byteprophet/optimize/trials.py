@@ -4,6 +4,8 @@ A replay knows the recorded runtime and policy best. Of another one it may be wr
 candidates differ, so the best candidate of each is run once, beside the recorded job; those of
 different transports come first. The fastest of several runs was also a lucky one. So it runs again,
 twice in turn with the recorded job and with those that came close; the median of its rounds counts.
+If it is of a transport under which the recorded command ran as it is, so does that: what the search
+has changed there must pay in the job, too.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ _CLOSE = 1.03
 """Those that take at most so many times as long as the fastest one run again, too."""
 _MORE_ROUNDS = 2
 _FAR = 1.2
+_START = "trial start"
 
 
 @dataclass(frozen=True)
@@ -72,35 +75,58 @@ def try_candidates(
     candidates: Sequence[Candidate],
     directory: Path,
     progress: Callable[[str], None],
+    starts: Sequence[Candidate] = (),
 ) -> list[Trial]:
     """Run the recorded job and each of ``candidates``; the fastest of several rounds comes first.
 
     ``config``: a run's ``config.toml``; ``recorded``: its job. ``directory``: where strategies and
-    runs are kept; runs of these candidates that have finished there are not made again.
+    runs are kept; runs of these candidates that have finished there are not made again. ``starts``:
+    the recorded command under other transports, as it ran there.
     """
     if not candidates:
         return []
     make_directory(directory)
-    strategies: dict[str, tuple[Used, Path]] = {}
-    for number, candidate in enumerate(candidates, 1):
-        used = used_by(candidate.job, recorded)
-        path = directory / f"trial-{number}.json"
-        write_strategy(path, used)
-        strategies[f"trial {number}"] = used, path
+    named = {f"trial {number}": candidate for number, candidate in enumerate(candidates, 1)}
+    strategies = _strategies(named, recorded, directory)
     runs, kept = directory / "runs", directory / "rounds"
     first = apply(config, strategies, runs, 1, progress, kept / "first.json")
     ratios = _ratios(first, strategies)
-    fastest = min(ratio for (ratio,) in ratios.values())
-    if fastest < 1:
-        close = {name: strategies[name] for name in ratios if ratios[name][0] <= _CLOSE * fastest}
+    fastest = min(ratios, key=lambda name: ratios[name])
+    again: dict[str, Candidate] = {}
+    if ratios[fastest] < (1.0,):
+        limit = _CLOSE * ratios[fastest][0]
+        again = {name: each for name, each in named.items() if ratios[name][0] <= limit}
+        start = _start_of(named[fastest].job, starts)
+        if start is not None:
+            again[_START] = named[_START] = start
+        close = _strategies(again, recorded, directory)
         more = apply(config, close, runs, _MORE_ROUNDS, progress, kept / "again.json")
         for name, further in _ratios(more, close).items():
-            ratios[name] += further
-    trials = [
-        Trial(candidate, ratios[name])
-        for candidate, name in zip(candidates, strategies, strict=True)
-    ]
-    return sorted(trials, key=lambda trial: (-len(trial.ratios), trial.ratio))
+            ratios[name] = (*ratios.get(name, ()), *further)
+    trials = {name: Trial(candidate, ratios[name]) for name, candidate in named.items()}
+    ordered = sorted(trials, key=lambda name: (name not in again, trials[name].ratio))
+    return [trials[name] for name in ordered]
+
+
+def _start_of(job: Job, starts: Iterable[Candidate]) -> Candidate | None:
+    """The one of ``starts`` from which the search came to ``job``, if it has changed that."""
+    for each in starts:
+        if each.job.transport == job.transport and each.job.strategy != job.strategy:
+            return each
+    return None
+
+
+def _strategies(
+    named: Mapping[str, Candidate], recorded: Job, directory: Path
+) -> dict[str, tuple[Used, Path]]:
+    """The strategies of candidates, as they are, and as they were written into files."""
+    strategies = {}
+    for name, candidate in named.items():
+        used = used_by(candidate.job, recorded)
+        path = directory / f"{name.replace(' ', '-')}.json"
+        write_strategy(path, used)
+        strategies[name] = used, path
+    return strategies
 
 
 def _ratios(applied: Applied, variants: Iterable[str]) -> dict[str, tuple[float, ...]]:

@@ -63,6 +63,17 @@ def test_recomputed_regions_have_the_same_gradients() -> None:
     assert torch.equal(changed(data), plain(data))
 
 
+@pytest.fixture
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch makes graphs of regions, and runs them without making code, which takes it seconds.
+
+    Real jobs do both (``test_jobs.py``).
+    """
+    compiled = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", compiled)
+
+
+@pytest.mark.usefixtures("traced_only")
 def test_a_compiled_region_is_used_and_close(capfd: pytest.CaptureFixture[str]) -> None:
     plain, changed = tower(), tower()
     install(changed, Strategy(regions=(COMPILED,)), "s.json")
@@ -270,11 +281,9 @@ def alone(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("alone")
-def test_distributed_data_parallel_does_not_cut_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("alone", "traced_only")
+def test_distributed_data_parallel_does_not_cut_a_region() -> None:
     """torch would compile a graph for each of its buckets."""
-    compiled = functools.partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr(torch, "compile", compiled)
     model = nn.Sequential(*(nn.Linear(600, 600) for _ in range(4)))
     install(model, Strategy(regions=(Region(("0", "1", "2", "3"), compiled=True),)), "s.json")
     wrapped = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1.5)
