@@ -4,8 +4,8 @@ A replay knows the recorded runtime and policy best. Of another one it may be wr
 candidates differ, so the best candidate of each is run once, beside the recorded job; those of
 different transports come first. The fastest of several runs was also a lucky one. So it runs again,
 twice in turn with the recorded job and with those that came close; the median of its rounds counts.
-If it is of a transport under which the recorded command ran as it is, so does that: what the search
-has changed there must pay in the job, too.
+So does the recorded command as it ran under a transport of these: what the search has changed there
+must pay in the job, too.
 """
 
 from __future__ import annotations
@@ -91,14 +91,13 @@ def try_candidates(
     runs, kept = directory / "runs", directory / "rounds"
     first = apply(config, strategies, runs, 1, progress, kept / "first.json")
     ratios = _ratios(first, strategies)
-    fastest = min(ratios, key=lambda name: ratios[name])
+    fastest = min(ratio for (ratio,) in ratios.values())
     again: dict[str, Candidate] = {}
-    if ratios[fastest] < (1.0,):
-        limit = _CLOSE * ratios[fastest][0]
+    if fastest < 1:
+        limit = _CLOSE * fastest
         again = {name: each for name, each in named.items() if ratios[name][0] <= limit}
-        start = _start_of(named[fastest].job, starts)
-        if start is not None:
-            again[_START] = named[_START] = start
+        for number, start in enumerate(_changed(again.values(), starts), 1):
+            again[f"{_START} {number}"] = named[f"{_START} {number}"] = start
         close = _strategies(again, recorded, directory)
         more = apply(config, close, runs, _MORE_ROUNDS, progress, kept / "again.json")
         for name, further in _ratios(more, close).items():
@@ -108,12 +107,16 @@ def try_candidates(
     return [trials[name] for name in ordered]
 
 
-def _start_of(job: Job, starts: Iterable[Candidate]) -> Candidate | None:
-    """The one of ``starts`` from which the search came to ``job``, if it has changed that."""
-    for each in starts:
-        if each.job.transport == job.transport and each.job.strategy != job.strategy:
-            return each
-    return None
+def _changed(candidates: Iterable[Candidate], starts: Iterable[Candidate]) -> list[Candidate]:
+    """Those of ``starts`` which the search has changed into one of ``candidates``."""
+    jobs = [each.job for each in candidates]
+    known = [job.strategy for job in jobs]
+    transports = {job.transport for job in jobs}
+    return [
+        each
+        for each in starts
+        if each.job.transport in transports and each.job.strategy not in known
+    ]
 
 
 def _strategies(
