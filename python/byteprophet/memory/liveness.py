@@ -10,6 +10,7 @@ Threads: autograd runs the backward pass of CPU tensors in the calling thread, s
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,16 @@ class Timeline:
             inside = 0 if kernel is None else extra.get(kernel, 0)
             peaks.append(max(sum(after), sum(before) + inside))
         return peaks
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """Whether the memory of ``tensor`` is an ordinary one, of this process."""
+    return tensor.layout is torch.strided and tensor.device.type == "cpu"
+
+
+def tensors_of_python() -> list[Tensor]:
+    """All plain ones. Those of other classes may have no memory, as in torch's own tracing."""
+    return [each for each in gc.get_objects() if type(each) is Tensor]
 
 
 class Liveness(TorchDispatchMode):

@@ -123,7 +123,7 @@ def construct(
         if used is None or sync:
             plain(model, *arguments, **options)
         else:
-            construct_with(settings, plain, model, arguments, options)
+            construct_with(used, settings, plain, model, arguments, options)
         if settings.region_costs:
             _measure_regions(model, settings)
             return

@@ -43,6 +43,7 @@ from byteprophet.torch.retuning.given_strategy import check_model
 from byteprophet.torch.sync import same_start
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.naming import check_named, optimizer_parameters
+from byteprophet.torch.torch_exchange import Calls, check_group, give_calls
 
 _SYNC = f"sync={FSDP2!r}"
 
@@ -182,26 +183,11 @@ class _Sharding:
         self.sharded.reshard()
 
 
-class _Calls:
-    """What scripts call of a distributed optimizer (``front/optimizer_class.py``).
-
-    There is nothing to wait for: gradients are averages as soon as ``backward()`` returns.
-    """
-
+class _Calls(Calls):
     def __init__(self, sharding: _Sharding) -> None:
+        super().__init__(FSDP2)
         self._sharding = sharding
         self._zero_grad = sharding.optimizer.zero_grad
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing: no update is outstanding after ``step()``."""
-
-    @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Change nothing: ``step()`` uses gradients as they are."""
-        yield
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -239,14 +225,6 @@ class _Calls:
         else:
             checkpoints.load_sharded_state_dict(state)
 
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Refuse all but one pass with ``UserError``."""
-        if passes != 1:
-            raise UserError(
-                f"backward_passes_per_step={passes}: {_SYNC} sends after every backward pass; use "
-                "no_sync() for the others"
-            )
-
 
 def shard(
     optimizer: Optimizer,
@@ -264,10 +242,7 @@ def shard(
     process group, or the optimizer needs a closure, and ``UserError`` if the model cannot be
     sharded, or does not fit the strategy.
     """
-    if not distributed.is_initialized():
-        raise ValueError(
-            f"{_SYNC}: needs torch.distributed's default group: call init_process_group()"
-        )
+    check_group(FSDP2)
     if needs_closure(type(optimizer)):
         raise ValueError(
             f"{type(optimizer).__name__} evaluates its closure several times per step, which "
@@ -277,11 +252,7 @@ def shard(
     if any(replaced.is_replaced(each) for each in parameters):
         raise RuntimeError(f"byteprophet: {_SYNC}: the model has two optimizers: use one")
     sharding = _Sharding(optimizer, check_named(named_parameters or []), given, settings)
-    calls = _Calls(sharding)
-    calls.set_backward_passes_per_step(passes)
-    for name in dir(calls):
-        if not name.startswith("_"):
-            setattr(optimizer, name, getattr(calls, name))
+    give_calls(optimizer, _Calls(sharding), passes)
     if distributed.get_world_size() == 1:
         return optimizer
     optimizer.register_step_pre_hook(sharding.before_step)

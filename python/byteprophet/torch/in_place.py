@@ -17,14 +17,15 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from byteprophet.errors import UserError
 from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.record import record_unasked
@@ -34,6 +35,7 @@ from byteprophet.torch.retuning.given_ddp_strategy import construct_with
 from byteprophet.torch.sync import same_start
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
+from byteprophet.torch.torch_exchange import Calls, check_group, give_calls
 
 
 class _Exchange:
@@ -122,33 +124,19 @@ def _construct(
     model.names = names
     options = {**options, "init_sync": False}  # parameters are equal, and buffers are each rank's
     if settings.strategy:
-        construct_with(settings, plain, model, (module,), options)
+        used = read_strategy_file(Path(settings.strategy))
+        construct_with(used, settings, plain, model, (module,), options)
     else:
         plain(model, module, **options)
     return model
 
 
-class _Calls:
-    """What scripts call of a distributed optimizer (``front/optimizer_class.py``).
-
-    There is nothing to wait for: gradients are averages as soon as ``backward()`` returns.
-    """
-
+class _Calls(Calls):
     def __init__(self, optimizer: Optimizer, exchange: _Exchange) -> None:
+        super().__init__(DDP)
         self._exchange = exchange
         self.sharded_state_dict = optimizer.state_dict
         self.load_sharded_state_dict = optimizer.load_state_dict
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing: no update is outstanding after ``step()``."""
-
-    @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Change nothing: ``step()`` uses gradients as they are."""
-        yield
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -158,14 +146,6 @@ class _Calls:
             yield
         finally:
             self._exchange.held = before
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Refuse all but one pass with ``UserError``."""
-        if passes != 1:
-            raise UserError(
-                f"backward_passes_per_step={passes}: sync={DDP!r} sends after every backward pass; "
-                "use no_sync() for the others"
-            )
 
 
 def exchange_in_place(
@@ -183,16 +163,9 @@ def exchange_in_place(
     number is the limit of a bucket in bytes. Raises ``ValueError`` if there is no process group,
     and ``UserError`` if ``passes`` is not 1, or the model does not fit the strategy.
     """
-    if not distributed.is_initialized():
-        raise ValueError(
-            f"sync={DDP!r}: needs torch.distributed's default group: call init_process_group()"
-        )
+    check_group(DDP)
     exchange = _Exchange()
-    calls = _Calls(optimizer, exchange)
-    calls.set_backward_passes_per_step(passes)
-    for name in dir(calls):
-        if not name.startswith("_"):
-            setattr(optimizer, name, getattr(calls, name))
+    give_calls(optimizer, _Calls(optimizer, exchange), passes)
     named = name_parameters(optimizer_parameters(optimizer), named_parameters, model, {})
     same_start.take_first_ranks_values(named)
     exchanged = [(name, each) for name, each in named if each.requires_grad]

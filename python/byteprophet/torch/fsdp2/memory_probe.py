@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from byteprophet.memory.kernels import KernelMemory
-from byteprophet.memory.liveness import Timeline, Use
+from byteprophet.memory.liveness import Timeline, Use, is_ordinary, tensors_of_python
 from byteprophet.memory.peak import peak_of
 from byteprophet.memory.sharded_liveness import ShardedLiveness
 from byteprophet.torch.fsdp2.model import ShardedModel
@@ -96,17 +96,11 @@ class MemoryProbe:
         """Count what lives before the first iteration that is followed."""
         liveness, parameters = self._liveness, list(self._model.parameters())
         gc.collect()
-        held = (each for each in gc.get_objects() if type(each) is Tensor)
-        liveness.track(filter(_is_plain, held), Use.INPUTS)
-        liveness.track(filter(_is_plain, self._model.buffers()), Use.BUFFERS)
+        liveness.track(filter(is_ordinary, tensors_of_python()), Use.INPUTS)
+        liveness.track(filter(is_ordinary, self._model.buffers()), Use.BUFFERS)
         liveness.track(parameters, Use.PARAMETERS)
         gradients = (each.grad for each in parameters if each.grad is not None)
         liveness.track(gradients, Use.GRADIENTS)
         state = tree_leaves([list(each.values()) for each in self._optimizer.state.values()])
         liveness.track((each for each in state if isinstance(each, Tensor)), Use.OPTIMIZER_STATE)
         liveness.count_sharded(len(parameters))
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether its memory is an ordinary one, of this process."""
-    return tensor.layout is torch.strided and tensor.device.type == "cpu"

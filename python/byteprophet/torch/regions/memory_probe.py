@@ -12,7 +12,7 @@ touches tensors meanwhile.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,13 @@ from byteprophet.job.region_costs import Unit
 from byteprophet.job.region_memory import ParameterMemory, RegionMemory
 from byteprophet.job.strategy import Region
 from byteprophet.memory.kernels import KernelMemory
-from byteprophet.memory.liveness import Liveness, Timeline, Use
+from byteprophet.memory.liveness import (
+    Liveness,
+    Timeline,
+    Use,
+    is_ordinary,
+    tensors_of_python,
+)
 from byteprophet.memory.mixes import Marker, patterns, phases_of
 from byteprophet.memory.peak import size_of
 from byteprophet.memory.runtimes import parameters_of, update_bytes_of
@@ -116,15 +122,15 @@ class MemoryProbe:
         """Count what lives before the first iteration."""
         liveness = self._liveness
         gc.collect()  # copies of modules, on which regions were measured, are in cycles
-        liveness.track(_followed(_tensors_of_python()), Use.INPUTS)
-        liveness.track(_followed(self._model.buffers()), Use.BUFFERS)
-        liveness.track(_followed(self._model.parameters()), Use.PARAMETERS)
-        gradients = (parameter.grad for parameter in self._model.parameters())
-        liveness.track(_followed(each for each in gradients if each is not None), Use.GRADIENTS)
+        liveness.track(filter(is_ordinary, tensors_of_python()), Use.INPUTS)
+        liveness.track(filter(is_ordinary, self._model.buffers()), Use.BUFFERS)
+        liveness.track(filter(is_ordinary, self._model.parameters()), Use.PARAMETERS)
+        parameters = self._model.parameters()
+        gradients = (each.grad for each in parameters if each.grad is not None)
+        liveness.track(filter(is_ordinary, gradients), Use.GRADIENTS)
         state = [value for each in self._optimizer.state.values() for value in each.values()]
-        liveness.track(
-            _followed(value for value in state if isinstance(value, Tensor)), Use.OPTIMIZER_STATE
-        )
+        tensors = (value for value in state if isinstance(value, Tensor))
+        liveness.track(filter(is_ordinary, tensors), Use.OPTIMIZER_STATE)
         liveness.follow([(name, _parameter(each)) for name, each in self._named])
 
     def _result(self) -> RegionMemory:
@@ -159,16 +165,6 @@ def _by_phase(
         )
         for name, each in parameters.items()
     }
-
-
-def _tensors_of_python() -> list[Tensor]:
-    """All plain ones. Those of other classes may have no memory, as in torch's own tracing."""
-    return [each for each in gc.get_objects() if type(each) is Tensor]
-
-
-def _followed(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
-    """Those whose memory is an ordinary one, of this process."""
-    return (each for each in tensors if each.layout is torch.strided and each.device.type == "cpu")
 
 
 def _parameter(tensor: Tensor) -> nn.Parameter:

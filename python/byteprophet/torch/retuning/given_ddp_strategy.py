@@ -15,7 +15,6 @@ import itertools
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, distributed, nn
@@ -23,8 +22,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.errors import UserError, warn
-from byteprophet.job.strategy import DDP, buckets_without
-from byteprophet.job.strategy_file import Used, read_strategy_file
+from byteprophet.job.strategy import buckets_without
+from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
 from byteprophet.torch.recording.ddp_buckets import (
     InPlace,
@@ -55,24 +54,20 @@ _models = itertools.count()  # wrapped under a strategy; the same number on all 
 
 
 def construct_with(
+    used: Used,
     settings: RuntimeSettings,
     plain: Callable[..., None],
     model: DistributedDataParallel,
     arguments: Sequence[Any],
     options: Mapping[str, Any],
 ) -> None:
-    """Construct ``model`` by ``plain`` with the buckets of the strategy in ``settings``.
+    """Construct ``model`` by ``plain`` with the buckets of ``used``, which ``settings`` names.
 
-    Raises ``UserError`` if the strategy is for another runtime or another model, if the model's
-    buckets cannot be given, or if ranks have other strategies or parameters than rank 0.
+    Its runtime is that of DistributedDataParallel. Raises ``UserError`` if it is for another model,
+    if the model's buckets cannot be given, or if ranks have other strategies or parameters than
+    rank 0.
     """
     path = settings.strategy
-    used = read_strategy_file(Path(path))
-    if used.strategy.runtime != DDP:
-        raise UserError(
-            f"{path}: runtime {used.strategy.runtime!r} is for DistributedOptimizer, and this "
-            f"script uses DistributedDataParallel, which takes {DDP!r}"
-        )
     bound = inspect.signature(plain).bind(model, *arguments, **options)
     fixed = used.strategy.fixed
     if _LIMITS not in bound.signature.parameters and not fixed:
