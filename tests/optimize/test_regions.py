@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,20 @@ def test_a_region_of_two_modules_completes_its_gradients_together() -> None:
     assert changed.forward_ns.tolist() == [[[10, 0, 0, 50]]]
     assert changed.ready_ns.tolist() == [[[90, 70, 70, 70]]]
     assert changed.backward_ns.tolist() == [[100]]
+
+
+def test_passes_between_change_as_the_others_do() -> None:
+    """Two further passes, of 160 each. Where modules take half of their time, a pass takes 85."""
+    region = Region(("a", "b", "c"), compiled=True)
+    known = costs(region.modules, NAMES, ModeCost(50, 50, (50,) * 4, 9))
+    forward_ns = TIMES.forward_ns + np.array([0, 0, 0, 320])
+    held = replace(TIMES, forward_ns=forward_ns, between_ns=np.array([[320]]))
+    changed = times_with(held, MODEL, Strategy(regions=(region,)), known)
+    assert changed.forward_ns.tolist() == [[[0, 0, 0, 30 + 170]]]
+    assert changed.between_ns is not None
+    assert changed.between_ns.tolist() == [[170]]
+    assert changed.ready_ns.max() == 45
+    assert changed.backward_ns.tolist() == [[55]]
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -32,10 +32,11 @@ class Times:
     backward pass. ``backward_ns`` (W, I): from there to the start of the next iteration.
     ``update_ns`` (W, I, P): the optimizer's update of p, or of this worker's shard of p.
 
-    ``passes``: how many forward and backward passes an iteration has. ``ready_ns`` and
-    ``backward_ns`` are those of the last one. All that lies between the first forward pass and the
-    last backward pass is part of the ``forward_ns`` of the last parameter, because the first
-    forward pass alone waits for updates.
+    An iteration may have several forward and backward passes. ``ready_ns`` and ``backward_ns`` are
+    those of the last one. All that lies between the first forward pass and the last backward pass
+    is part of the ``forward_ns`` of the last parameter, because the first forward pass alone waits
+    for updates. ``between_ns`` (W, I) says how much that is if the script itself accumulates
+    gradients; None: it does not. ``passes``: how many passes the strategy makes of one.
     """
 
     forward_ns: Int64Array
@@ -43,6 +44,7 @@ class Times:
     backward_ns: Int64Array
     update_ns: Int64Array
     passes: int = 1
+    between_ns: Int64Array | None = None
 
     def __post_init__(self) -> None:
         shape = self.forward_ns.shape
@@ -53,6 +55,8 @@ class Times:
             )
         if self.backward_ns.shape != shape[:2]:
             raise ValueError(f"backward_ns of shape {self.backward_ns.shape}: must be {shape[:2]}")
+        if self.between_ns is not None and self.between_ns.shape != shape[:2]:
+            raise ValueError(f"between_ns of shape {self.between_ns.shape}: must be {shape[:2]}")
 
     @property
     def workers(self) -> int:
@@ -97,6 +101,12 @@ class Times:
         )
         return forward_ns, ready_ns, int(np.median(self.backward_ns[worker])), update_ns
 
+    def between_median(self, worker: int) -> Int64Array | None:
+        """The median of a worker's ``between_ns``, (1, 1)."""
+        if self.between_ns is None:
+            return None
+        return np.array([[np.median(self.between_ns[worker])]]).astype(np.int64)
+
     def _each(self, change: Callable[[Int64Array], Int64Array]) -> Times:
         return replace(
             self,
@@ -104,4 +114,5 @@ class Times:
             ready_ns=change(self.ready_ns),
             backward_ns=change(self.backward_ns),
             update_ns=change(self.update_ns),
+            between_ns=None if self.between_ns is None else change(self.between_ns),
         )

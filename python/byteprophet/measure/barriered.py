@@ -5,7 +5,9 @@ order of gradients. The measurement therefore covers consecutive iterations that
 completely, and in which it reduced its last buckets. It takes these times from spans:
 
     forward  from the end of the previous layer to the end of this one, without waits; the script's
-             own work between two layers counts as part of the second one
+             own work between two layers counts as part of the second one. What happens between the
+             first backward pass and the last, which alone reduces (``no_sync()``), belongs to the
+             last parameter (``Times``)
     ready    from the end of the forward pass to the end of the parameter's BACKWARD, adjusted so
              that at least one gradient of a bucket is ready when the bucket's collective begins,
              and none is ready later
@@ -34,7 +36,7 @@ from byteprophet.job.strategy import DDP, FSDP2
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.collectives import ALL_GATHER
-from byteprophet.measure.computation import last_places
+from byteprophet.measure.computation import between_passes, first_gradient_ns, last_places
 from byteprophet.measure.links import SMALL_NS, measure_links
 from byteprophet.measure.processors import Arrivals, Clocks, Use
 from byteprophet.measure.tensors import check_extent, check_ranks, layer_of, whole_iterations
@@ -95,6 +97,7 @@ def measure_barriered(
         ready_ns=np.stack([each.ready_ns for each in measured]),
         backward_ns=np.stack([each.ready_ns.max(axis=1) for each in measured]),
         update_ns=np.stack([each.update_ns for each in measured]),
+        between_ns=between_passes(np.stack([each.between_ns for each in measured])),
     )
     limits_bps = link_limits_bps(config)
     cluster = measure_links(
@@ -160,6 +163,12 @@ class _Rank:
         """The spans of one kind."""
         rows = self.rows[iteration]
         return np.sort(rows[rows["kind"] == kind], order=order)
+
+    def gradients(self, iteration: int) -> Rows:
+        """The BACKWARD spans by end: of each gradient the last one, which is then complete."""
+        rows = self.of(iteration, Kind.BACKWARD)
+        _, last = np.unique(rows["name"][::-1], return_index=True)
+        return rows[np.sort(len(rows) - 1 - last)]
 
 
 def _arrivals(
@@ -241,7 +250,7 @@ def _told_by_spans(rank: _Rank, numbers: Sequence[int]) -> Used:
     place_of = last_places(layers)
     together: list[int] = []
     with_it: dict[str, list[str]] = {}  # whose gradients come together, by the least urgent one
-    for name, size_bytes in rank.of(numbers[-1], Kind.BACKWARD)[["name", "size_bytes"]].tolist():
+    for name, size_bytes in rank.gradients(numbers[-1])[["name", "size_bytes"]].tolist():
         together.append(layer_of(rank.names[name], place_of))
         if size_bytes:  # the bytes of several are the least urgent one's
             layer = layers[max(together)]
@@ -305,6 +314,7 @@ class _Times:
         self.forward_ns = np.zeros(shape, np.int64)
         self.ready_ns = np.zeros(shape, np.int64)
         self.update_ns = np.zeros(shape, np.int64)
+        self.between_ns = np.zeros(len(numbers), np.int64)
         self.began_ns = np.zeros((len(numbers), collectives), np.int64)
         self.ended_ns = np.zeros((len(numbers), collectives), np.int64)
         self.start_ns = np.zeros(len(numbers) + 1, np.int64)
@@ -329,6 +339,7 @@ class _Times:
         names = [rank.names[name] for name in collectives["name"].tolist()]
         gathers = np.array([self._shards and name.startswith(ALL_GATHER) for name in names])
         there_ns = dict(enumerate(collectives["end_ns"][gathers].tolist()))
+        first_ns = first_gradient_ns(rank.rows[number])
         for name, begin_ns, until_ns in rank.of(number, Kind.FORWARD)[
             ["name", "begin_ns", "end_ns"]
         ].tolist():
@@ -336,7 +347,9 @@ class _Times:
             # A unit's first layer waits for its all-gather, and for nothing else.
             there = there_ns.pop(self._unit_of.get(place, -1), 0)
             ran_ns = max(since_ns, min(there, begin_ns))
-            self.forward_ns[at, place] += self._passed_ns(ran_ns, until_ns)
+            passed_ns = self._passed_ns(ran_ns, until_ns)
+            self.forward_ns[at, place if until_ns <= first_ns else -1] += passed_ns
+            self.between_ns[at] += passed_ns if until_ns > first_ns else 0
             since_ns = until_ns
         self._take_gradients(at, number, since_ns)
         began_ns = np.maximum(0, self._passed_ns(since_ns, collectives["begin_ns"][~gathers]))
@@ -352,7 +365,7 @@ class _Times:
 
     def _take_hand_overs(self, number: int, began_ns: Int64Array) -> None:
         """Take what the training thread did between the last gradients of buckets and the next."""
-        ready_ns = np.sort(self._rank.of(number, Kind.BACKWARD)["end_ns"])
+        ready_ns = self._rank.gradients(number)["end_ns"]
         last = np.searchsorted(ready_ns, began_ns, side="right") - 1
         for ready, began in zip(ready_ns[last[last >= 0]], began_ns[last >= 0], strict=True):
             self.begins_ns.append(int(self._passed_ns(int(ready), int(began))))
@@ -374,7 +387,7 @@ class _Times:
         A span without bytes hands nothing over: its gradients come with the next span that does.
         """
         together: list[int] = []
-        backward = self._rank.of(number, Kind.BACKWARD)[["name", "end_ns", "size_bytes"]]
+        backward = self._rank.gradients(number)[["name", "end_ns", "size_bytes"]]
         last_ns = int(backward["end_ns"].max()) if len(backward) else since_ns
         self.ready_ns[at] = max(0, int(self._passed_ns(since_ns, last_ns)))
         for name, end_ns, size_bytes in backward.tolist():

@@ -30,8 +30,9 @@ _LATEST_NS = np.iinfo(np.int64).max
 class Computation:
     """Times of ``iterations``, consecutive numbers. I iterations, P ``parameters``.
 
-    ``forward_ns``, ``ready_ns``, ``update_ns`` (I, P); ``backward_ns`` (I,). ``start_ns`` (I + 1,):
-    the starts of iterations, and the end of the last one, on the recorded clock.
+    ``forward_ns``, ``ready_ns``, ``update_ns`` (I, P); ``backward_ns``, ``between_ns`` (I,).
+    ``start_ns`` (I + 1,): the starts of iterations, and the end of the last one, on the recorded
+    clock.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Computation:
         self.ready_ns = np.zeros(shape, np.int64)
         self.update_ns = np.zeros(shape, np.int64)
         self.backward_ns = np.zeros(len(iterations), np.int64)
+        self.between_ns = np.zeros(len(iterations), np.int64)
         self.start_ns = np.zeros(len(iterations) + 1, np.int64)
         places = {name: place for place, name in enumerate(parameters)}
         last_of_layer = last_places(parameters)
@@ -77,6 +79,7 @@ class Computation:
         ):
             place = max(0, self._layer[name]) if until_ns <= first_ns else -1
             self.forward_ns[at, place] += each_ns
+            self.between_ns[at] += each_ns if until_ns > first_ns else 0
         self._take_gradients(at, spans, since_ns)
         updates = spans[spans["kind"] == Kind.UPDATE]
         took_ns = self._took_ns(updates)
@@ -196,4 +199,10 @@ def times_of(computations: Sequence[Computation], passes: int = 1) -> Times:
         backward_ns=stacked(computations, "backward_ns"),
         update_ns=stacked(computations, "update_ns"),
         passes=passes,
+        between_ns=between_passes(stacked(computations, "between_ns")),
     )
+
+
+def between_passes(between_ns: Int64Array) -> Int64Array | None:
+    """``Times.between_ns``; None if no iteration has several passes."""
+    return between_ns if between_ns.any() else None

@@ -30,7 +30,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.times import Int64Array, iteration_times_ns
-from byteprophet.measure.computation import Waits, first_gradient_ns
+from byteprophet.measure.computation import Waits, between_passes, first_gradient_ns
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.parameters import gradient_sizes_bytes
 from byteprophet.measure.processors import Clock, Clocks, Use, served_arrivals
@@ -172,6 +172,7 @@ def measure(
         backward_ns=np.stack([worker.backward_ns for worker in workers]),
         update_ns=np.stack([worker.update_ns for worker in workers]),
         passes=given.accumulation,
+        between_ns=between_passes(np.stack([worker.between_ns for worker in workers])),
     )
     own_bytes, reduce_fixed = _own_sizes(tensors, spans[0], given.reduce_dtype)
     partition_bytes = tensors.partition_bytes or config["partition_bytes"]
@@ -271,6 +272,7 @@ class _Worker:
         self.ready_ns = np.zeros(shape, np.int64)
         self.update_ns = np.zeros(shape, np.int64)
         self.backward_ns = np.zeros(iterations, np.int64)
+        self.between_ns = np.zeros(iterations, np.int64)
         self.start_ns = np.zeros(iterations + 1, np.int64)
         places = _Places(tensors.parameters)
         self._tensor_of = {index: places.of(name) for index, name in spans.names.items()}
@@ -304,6 +306,7 @@ class _Worker:
         ):
             place = self._tensor_of[name] if until_ns <= first_ns else -1
             self.forward_ns[iteration, place] += each_ns
+            self.between_ns[iteration] += each_ns if until_ns > first_ns else 0
         since_ns = times_ns[-1]
         if self._barrier:
             ends_ns = self._wait_ends_ns

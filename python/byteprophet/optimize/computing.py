@@ -85,6 +85,7 @@ class Computing:
                 ready_ns[None, None],
                 np.array([[backward_ns]]),
                 update_ns[None, None],
+                between_ns=plain.times.between_median(worker),
             )
             self._medians[key] = times_with(times, plain.model, strategy, self.costs)
         return self._medians[key]

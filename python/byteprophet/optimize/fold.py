@@ -69,6 +69,9 @@ def _times(times: Times) -> Times:
         backward_ns=both(times.backward_ns.max(axis=0), times.backward_ns),
         update_ns=both(times.update_ns[last, iterations], times.update_ns),
         passes=times.passes,
+        between_ns=None
+        if times.between_ns is None
+        else both(times.between_ns[last, iterations], times.between_ns),
     )
 
 

@@ -4,7 +4,8 @@ A region's time in the job is its recorded time, multiplied by the ratio of the 
 were measured alone, one after the other. So whatever makes the job slower than a lone region meets
 both modes. The recorded time is taken from parameters: a region's forward lasts from where its
 first parameter is needed to where the next region's first one is, and its backward lasts from the
-last gradient of the modules behind it to its own last gradient.
+last gradient of the modules behind it to its own last gradient. If the script accumulates
+gradients, its other passes change as the recorded first forward and last backward pass do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from byteprophet.job import Model, Times
 from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts, Unit
 from byteprophet.job.strategy import COMPILED, EAGER, RECOMPUTED, Region, Strategy
+from byteprophet.job.times import Int64Array
 
 
 def times_with(times: Times, model: Model, strategy: Strategy, costs: RegionCosts) -> Times:
@@ -29,7 +31,10 @@ def times_with(times: Times, model: Model, strategy: Strategy, costs: RegionCost
     if strategy.autocast:
         regions = (*regions, *other_units(regions, costs))
     forward_ns, ready_ns = times.forward_ns.copy(), times.ready_ns.copy()
-    backward_ns = times.backward_ns.copy()
+    backward_ns, between_ns = times.backward_ns.copy(), times.between_ns
+    if between_ns is not None:
+        forward_ns[..., -1] -= between_ns
+    was_ns = _pass_ns(forward_ns, ready_ns, backward_ns)
     placed = [
         _Placed(costs.regions[region.modules], region.mode(strategy.autocast), model)
         for region in regions
@@ -51,7 +56,23 @@ def times_with(times: Times, model: Model, strategy: Strategy, costs: RegionCost
         ready_ns = np.where(ready_ns >= end_ns, ready_ns - saved_ns, ready_ns)
         ready_ns[..., each.places] = begin_ns + np.rint(took_ns * each.ready).astype(np.int64)
         backward_ns -= saved_ns[..., 0]
-    return replace(times, forward_ns=forward_ns, ready_ns=ready_ns, backward_ns=backward_ns)
+    if between_ns is not None:
+        ratios = _pass_ns(forward_ns, ready_ns, backward_ns) / np.maximum(1, was_ns)
+        between_ns = np.rint(between_ns * ratios).astype(np.int64)
+        forward_ns[..., -1] += between_ns
+    return replace(
+        times,
+        forward_ns=forward_ns,
+        ready_ns=ready_ns,
+        backward_ns=backward_ns,
+        between_ns=between_ns,
+    )
+
+
+def _pass_ns(forward_ns: Int64Array, ready_ns: Int64Array, backward_ns: Int64Array) -> Int64Array:
+    """What a forward and a backward pass take, (W, I)."""
+    passed_ns: Int64Array = forward_ns.sum(axis=2) + np.maximum(backward_ns, ready_ns.max(axis=2))
+    return passed_ns
 
 
 def compile_ns(strategy: Strategy, costs: RegionCosts) -> int:

@@ -121,5 +121,6 @@ def _without(job: Job, names: Collection[str]) -> Job:
             backward_ns=times.backward_ns,
             update_ns=times.update_ns[..., kept],
             passes=times.passes,
+            between_ns=times.between_ns,
         ),
     )

@@ -43,7 +43,7 @@ class _Exchange:
 
     def __init__(self) -> None:
         self.model: InPlace | None = None
-        self.held = False  # gradients stay as they are
+        self._held = False  # gradients stay as they are
         self._averaged: set[int] | None = None  # parameters, by id, once that is known
 
     def begin(
@@ -74,10 +74,18 @@ class _Exchange:
         module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
         self.will_average(each for each in module.parameters() if id(each) in names)
         self.model = _construct(module, names, settings, options)
+        self.hold(self._held)
         _begun.add(module)
         module.register_forward_pre_hook(self._before)
         module.register_forward_hook(self._after)
         record_unasked(self.model)
+
+    def hold(self, held: bool) -> bool:
+        """Whether the next forward pass lets gradients stay as they are; returns what it was."""
+        before, self._held = self._held, held
+        if self.model is not None:
+            self.model.require_backward_grad_sync = not held
+        return before
 
     def will_average(self, parameters: Iterable[Tensor]) -> None:
         """DistributedDataParallel is made now: it takes those that are not frozen."""
@@ -98,7 +106,6 @@ class _Exchange:
     def before_forward(self) -> None:
         """What DistributedDataParallel does before a forward pass."""
         assert self.model is not None
-        self.model.require_backward_grad_sync = not self.held
         self.model._pre_forward()  # type: ignore[no-untyped-call]
 
     def _before(self, _module: nn.Module, _inputs: Any) -> None:
@@ -141,11 +148,11 @@ class _Calls(Calls):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Within this context, forward and backward passes accumulate gradients and send none."""
-        before, self._exchange.held = self._exchange.held, True
+        before = self._exchange.hold(True)
         try:
             yield
         finally:
-            self._exchange.held = before
+            self._exchange.hold(before)
 
 
 def exchange_in_place(

@@ -5,10 +5,11 @@
 
 Works for one process and for ``DistributedDataParallel`` (pass the wrapped model).
 ``recording/layer_spans.py`` describes the spans. An iteration lasts from one training forward of
-``model`` to the next. An UPDATE span is a whole ``step()`` of an optimizer. A COLLECTIVE span is a
-bucket of DistributedDataParallel (``recording/ddp_spans.py``). Spans are saved every 0.25 s, at
-exit and after SIGTERM. In a job of ``byteprophet run --record`` without servers, a model is
-recorded as soon as a script wraps it in DistributedDataParallel, or FSDP2 shards it
+``model`` to the next; what DistributedDataParallel accumulates in ``no_sync()`` belongs to the
+iteration whose backward pass reduces it. An UPDATE span is a whole ``step()`` of an optimizer. A
+COLLECTIVE span is a bucket of DistributedDataParallel (``recording/ddp_spans.py``). Spans are saved
+every 0.25 s, at exit and after SIGTERM. In a job of ``byteprophet run --record`` without servers, a
+model is recorded as soon as a script wraps it in DistributedDataParallel, or FSDP2 shards it
 (``fully_sharded.py``).
 
 Threads: call ``start`` and ``stop`` in the training thread, outside of forward and backward.
@@ -77,6 +78,7 @@ class Record:
         self._end_listening: Callable[[], None] = lambda: None
         self._steps_begun_ns: dict[int, int] = {}  # of current steps, by id of the optimizer
         self._observer: Observer | None = None
+        self._held = False  # the last forward pass was in DistributedDataParallel's no_sync()
 
     def start(self) -> None:
         """Record from the next forward on. Iterations count from 1.
@@ -174,10 +176,14 @@ class Record:
         return parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
 
     def _before_forward(self, module: nn.Module, _inputs: Any) -> None:
-        if module is called(self._model) and is_training_forward():
+        if module is not called(self._model) or not is_training_forward():
+            return
+        if not self._held:
             process_pace.begin(self._log.iteration + 1)
             self._layers.begin_iteration(self._log.iteration + 1, module)
             self._layers.refresh()
+        if isinstance(self._model, DistributedDataParallel):
+            self._held = not self._model.require_backward_grad_sync
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._steps_begun_ns[id(optimizer)] = self._log.clock()

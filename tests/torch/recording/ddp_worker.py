@@ -5,6 +5,7 @@ ddp_worker.py RANK SIZE RENDEZVOUS RECORDED: the last a directory to record to, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 
@@ -27,11 +28,13 @@ model = DistributedDataParallel(inner, bucket_cap_mb=0.2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-def train(iterations: int) -> None:
+def train(iterations: int, passes: int = 1) -> None:
     for iteration in range(iterations):
         generator = torch.Generator().manual_seed(100 * rank + iteration)
         optimizer.zero_grad()
-        model(torch.randn(8, 64, generator=generator)).square().mean().backward()
+        for number in range(1, passes + 1):
+            with model.no_sync() if number < passes else contextlib.nullcontext():
+                model(torch.randn(8, 64, generator=generator)).square().mean().backward()
         optimizer.step()
 
 
@@ -41,10 +44,13 @@ if directory:
     train(2)  # not recorded
     with bps.record(model, directory, steps=(2, 4)):
         train(6)
+    with bps.record(model, directory):
+        train(4, passes=3)
 else:
     train(6)
     train(2)
     train(6)
+    train(4, passes=3)
 values = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 print(hashlib.sha256(values).hexdigest())
 distributed.destroy_process_group()

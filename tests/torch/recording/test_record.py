@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import distributed, nn
@@ -123,6 +124,20 @@ def test_distributed_data_parallel(tmp_path: Path, size: int) -> None:
     assert not exact.strategy.fixed
     assert exact.iterations == 5
     assert 4 <= job.iterations <= 6  # those with the buckets that stay
+    assert job.times.between_ns is None
+    accumulated = [load_events(folder / f"spans-worker-{rank}~3.arrows") for rank in range(size)]
+    for iteration in range(1, 5):
+        assert names(accumulated[0], Kind.FORWARD, iteration) == 3 * [name for name, _ in layers]
+        assert sorted(names(accumulated[0], Kind.BACKWARD, iteration)) == sorted(3 * parameters)
+        assert len(of(accumulated[0], Kind.COLLECTIVE, iteration)) == 2
+    held, start_ns = measure_all_reduce(accumulated, config, None)
+    assert (held.model, held.iterations) == (job.model, 4)
+    between_ns = held.times.between_ns
+    assert between_ns is not None
+    assert (between_ns > 0).all()
+    assert (held.times.forward_ns[..., -1] > between_ns).all()
+    worked_ns = held.times.forward_ns.sum(axis=2) + held.times.backward_ns
+    assert (worked_ns <= np.diff(start_ns)).all()
 
 
 def test_started_and_stopped_by_hand(tmp_path: Path) -> None:
