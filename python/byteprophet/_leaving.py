@@ -12,10 +12,13 @@ own.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
+
+from byteprophet.errors import UserError, warn
 
 
 def has_failed() -> bool:
@@ -50,6 +53,16 @@ def leave_now(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+@contextlib.contextmanager
+def left_on_error() -> Iterator[None]:
+    """End the process at a ``UserError``, with one line and status 2; the script never sees it."""
+    try:
+        yield
+    except UserError as error:
+        warn(str(error))
+        leave_now(2)
 
 
 def _leave() -> None:

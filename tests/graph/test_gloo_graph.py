@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from byteprophet.graph.gloo_graph import GlooGraph, build, chunk_bytes
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
-from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy import DDP, FSDP2
 from byteprophet.replay import Replayed, replay
 
 RATE_BPS = 800_000_000  # a byte takes 10 ns
@@ -135,6 +137,23 @@ def test_no_more_buckets_at_once_than_there_are_threads() -> None:
     replayed = replay(alone.graph)
     ends = FORWARD_NS + np.cumsum([ring_ns(2, size) for size in sizes])
     assert done_ns(alone, replayed)[0, 0].tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("late_ns", [0, 9_000_000])
+def test_who_begins_first_sends_when_the_other_one_has(late_ns: int) -> None:
+    """Under FSDP2: an all-gather then takes half as long again, and a reduce-scatter twice."""
+    plain = job(2, (400_000,), np.array([0, late_ns]).reshape(2, 1, 1))
+    forward_ns = np.zeros_like(plain.times.forward_ns)
+    update_ns = np.array([0, late_ns]).reshape(2, 1, 1)  # before the second iteration
+    times = replace(plain.times, forward_ns=forward_ns, update_ns=update_ns)
+    times = times.only_iterations(np.array([0, 0]))
+    built = build(replace(plain, times=times, strategy=replace(plain.strategy, runtime=FSDP2)))
+    done = done_ns(built, replay(built.graph))
+    shard_ns = 200_000 * 10
+    began_ns = replay(built.graph).start_ns[built.begin][1, 1]
+    assert done[:, 1, 0].max() - began_ns == DELAY_NS + shard_ns + (shard_ns // 2 if late_ns else 0)
+    began_ns = done[1, 0, 0] + late_ns
+    assert done[:, 0, 1].max() - began_ns == DELAY_NS + shard_ns * (2 if late_ns else 1)
 
 
 def test_the_slowest_link_decides() -> None:

@@ -132,7 +132,7 @@ def test_gradients_that_come_together() -> None:
 
 
 def test_accumulation_is_refused_and_a_last_forward_pass_is_not() -> None:
-    """Under no_sync(), every second backward pass exchanges nothing."""
+    """Under FSDP2's no_sync(), every second backward pass exchanges nothing."""
     job = a_ring(iterations=6)
     accumulated, evaluated = record(job), record(job)
     for rank, events in enumerate(record(job)):
@@ -141,7 +141,9 @@ def test_accumulation_is_refused_and_a_last_forward_pass_is_not() -> None:
         accumulated[rank] = replace(events, rows=rows[~held])
         backward = (rows["kind"] == Kind.BACKWARD) | (rows["kind"] == Kind.COLLECTIVE)
         evaluated[rank] = replace(events, rows=rows[~(backward & (rows["iteration"] == 3))])
-    with pytest.raises(UserError, match=r"iteration 5 exchanges nothing, as in no_sync\(\)"):
+    with pytest.raises(
+        UserError, match=r"iteration 5 exchanges nothing, as in FSDP2's no_sync\(\)"
+    ):
         measure_all_reduce(accumulated, config_of(job), None)
     found, _ = measure_all_reduce(evaluated, config_of(job), None)
     assert found.iterations == 3

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from byteprophet.errors import UserError
 from byteprophet.job import Model, Parameter
-from byteprophet.job.strategy import Keys, Region
+from byteprophet.job.strategy import DDP, Keys, Region
 from byteprophet.job.strategy_file import Used
 from byteprophet.replay.under import first_difference, under
 
@@ -26,6 +26,11 @@ def test_what_does_not_fit_is_refused() -> None:
     for job, used, says in (
         (mesh, of_served, "'byteps' has servers, and the recorded job has no servers"),
         (served, of_mesh, "'allreduce' has no servers, and the recorded job has servers"),
+        (
+            mesh,
+            replace(of_mesh, strategy=replace(mesh.strategy, runtime=DDP)),
+            "'ddp' has another transport than the recorded 'allreduce'",
+        ),
         (served, replace(of_served, policy=None), "has a policy, and this strategy has none"),
         (
             served,

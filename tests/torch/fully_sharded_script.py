@@ -90,6 +90,9 @@ def train(way: str, folder: Path) -> list[str]:
     for step in range(LONG if kind == "long" else STEPS):
         if kind != "zeros":
             optimizer.zero_grad()
+        if kind == "raised" and step == 1:
+            broken_pass(net)
+            optimizer.zero_grad()
         for held in (True, False) if kind == "held" else (False,):
             options: dict[str, Any] = {}
             if kind == "skipped":  # rank 1 may leave out another block than rank 0
@@ -118,6 +121,23 @@ def train(way: str, folder: Path) -> list[str]:
         digest(value for name, value in state.items() if "running" not in name),
         digest(moments[number]["exp_avg"] for number in moments),
     ]
+
+
+def broken_pass(net: Net) -> None:
+    """The backward pass ends by an exception after the last block's gradients are handed over."""
+
+    def fail(_gradient: Tensor) -> None:
+        raise ValueError("broken")
+
+    handle = net.blocks[1].register_forward_hook(
+        lambda _module, _inputs, outputs: outputs.register_hook(fail) and None
+    )
+    running = {name: each.clone() for name, each in net.named_buffers()}
+    with contextlib.suppress(ValueError):
+        net(torch.arange(8)).square().mean().backward()
+    handle.remove()
+    for name, each in net.named_buffers():
+        each.copy_(running[name])
 
 
 def resumed(net: Net, optimizer: Any, sync: str) -> tuple[Net, Any, Any]:

@@ -15,10 +15,12 @@ from byteprophet.cli.main import run_cli
 from byteprophet.job.peak_memory import read_peak
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
+from byteprophet.replay.all_reduce import change
+from byteprophet.replay.predict import Changes
 from byteprophet.runtime_settings import SHARDED_MEMORY
 
 SCRIPT = Path(__file__).with_name("fully_sharded_script.py")
-KINDS = ("", "unnamed", "units", "held", "skipped", "again", "recomputed", "zeros", "saved")
+KINDS = "", "unnamed", "units", "held", "skipped", "again", "recomputed", "zeros", "saved", "raised"
 SAYS = {
     "passes": "sends after every backward pass",
     "compression": "takes none",
@@ -58,7 +60,7 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
 
 @pytest.mark.job
 def test_a_recorded_job_is_measured_and_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its units are those of its strategy file, and evaluations do not count.
 
@@ -81,12 +83,15 @@ def test_a_recorded_job_is_measured_and_replayed(
     ]
     assert units[0].reduce_place == max(unit.reduce_place for unit in units)
     assert job.times.ready_ns.max() > 0
+    assert change(job, Changes(compute_scale=2.0)).strategy.buckets == job.strategy.buckets
     assert run_cli(["replay", str(directory)]) == 0
+    assert run_cli(["optimize", str(directory), "--allow", "compile", "--pass", "compile"]) == 2
+    assert "the script's modules run as they are" in capsys.readouterr().err
 
 
 def _reference(kind: str) -> str:
     """What ends with the same bits."""
-    same = kind in ("unnamed", "units", "recomputed", "zeros", "saved")
+    same = kind in ("unnamed", "units", "recomputed", "zeros", "saved", "raised")
     return "allreduce:" if same else f"allreduce:{kind}"
 
 

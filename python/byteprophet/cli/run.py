@@ -76,7 +76,7 @@ Example: byteprophet run --on kubernetes --image registry.example.com/train:1 --
 Example: byteprophet run --restarts 3 -- python train.py
 """
 
-_IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners")
+_IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners", "sync")
 # How many processes mpirun or srun started. SLURM_NTASKS also is in a batch script, which is one.
 _STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 

@@ -6,12 +6,18 @@
 
 - An all-reduce is a ring. The bucket is divided into as many chunks as there are ranks. In each of
   2 (ranks - 1) steps, every rank sends a chunk to the next rank: partial sums in the first half of
-  the steps, complete sums in the second half. An all-gather is the second half of such a ring. A
-  reduce-scatter is an all-to-all: every rank sends each other rank its shard, all at once.
+  the steps, complete sums in the second half. An all-gather is the second half of such a ring, and
+  each chunk travels in two parts. A reduce-scatter is an all-to-all: every rank sends each other
+  rank its shard, all at once.
 - A rank works on as many collectives at a time as PyTorch has threads for gloo, in their order. In
   the graph, a gate in front of a collective's start is acknowledged by the collective's end. A
   message starts only when both ranks have started the collective.
-- Messages of collectives in flight share the links of the sender and the receiver fairly.
+- Messages of all-reduces in flight share the links of the sender and the receiver fairly. Under
+  FSDP2, where the first transfers after a pause are on their own, what a rank sends to another one
+  stands in line, as in gloo's sockets. So does its request for a message of the other one, which
+  comes after its own part of the same collective. The rank that begins last was asked before and
+  sends at once; the other one may not send before that is through
+  (``experiments/gloo_requests.py``).
 - The optimizer makes all updates when all collectives are done. Then the next iteration begins.
 - A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each. It does
   so in their order, which is the same on all ranks, so a bucket waits for those before it. Else
@@ -24,8 +30,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -56,8 +62,8 @@ class GlooGraph:
         ready: the completion of buckets, (W, I, B).
         start: the start of collectives, in their order, (W, I, C).
         done: their end, (W, I, C).
-        message: for each iteration and collective, the messages in an array of shape (steps, W),
-            or (1, W (W - 1)) for an all-to-all.
+        message: for each iteration and collective, the messages in an array of shape (steps, W);
+            an all-gather has two steps per chunk, and an all-to-all one per other rank.
     """
 
     graph: Graph
@@ -85,14 +91,15 @@ class _Collective:
     """A collective of ``bucket`` that happens in every iteration.
 
     ``gathers`` is True for the all-gather of an FSDP2 unit, and False for an all-reduce or a
-    reduce-scatter. ``connections`` and ``message_bytes`` hold the connections and the sizes of its
-    messages, with the shape of an array in ``GlooGraph.message``. ``queues``, of the same shape:
-    where their threads wait for cores; None: nothing waits.
+    reduce-scatter. ``message_bytes`` and ``receivers`` say how much each rank, by column, sends to
+    whom, with the shape of an array in ``GlooGraph.message``. ``connections``, of the same shape:
+    theirs. ``queues``, (W,): where the ranks' threads wait for cores; None: nothing waits.
     """
 
     bucket: int
     gathers: bool
     connections: Int64Array
+    receivers: Int64Array
     message_bytes: Int64Array
     queues: Int64Array | None
 
@@ -125,6 +132,7 @@ class _Build:
         self.carries = self._carriers()
         limit = {"outstanding_messages": job.cluster.costs.collectives_at_once}
         self.gates = [graph.gate(f"worker {r} reduces", _GATE, limit) for r in range(self.ranks)]
+        self.lines = self._lines()
         self.collectives = self._collectives()
         shape = (self.ranks, job.iterations)
         count = len(self.collectives)
@@ -163,12 +171,12 @@ class _Build:
         numbered = [*enumerate(bucket_bytes)]
         if not self.fsdp:
             steps = 2 * (self.ranks - 1)
-            return [self._ring(bucket, size, steps, False) for bucket, size in numbered]
+            return [self._ring(bucket, size, steps) for bucket, size in numbered]
         by_gather = sorted(numbered, key=lambda pair: self.buckets[pair[0]].gather_place)
-        gathers = [self._ring(bucket, size, self.ranks - 1, True) for bucket, size in by_gather]
+        gathers = [self._gather(bucket, size) for bucket, size in by_gather]
         return gathers + [self._all_to_all(bucket, size) for bucket, size in numbered]
 
-    def _ring(self, bucket: int, size_bytes: int, steps: int, gathers: bool) -> _Collective:
+    def _ring(self, bucket: int, size_bytes: int, steps: int) -> _Collective:
         ranks = self.ranks
         sender = np.arange(ranks)
         # Each collective has its own connections, so that those in flight share links fairly.
@@ -179,36 +187,54 @@ class _Build:
             for rank in range(ranks)
         ]
         chunk = (sender - np.arange(steps)[:, None]) % ranks  # in step s, rank r sends chunk r - s
-        message_bytes = chunk_bytes(size_bytes, ranks)[chunk]
-        queues = self._queues(bucket, sender.tolist())
-        return _Collective(
-            bucket,
-            gathers,
-            np.broadcast_to(connections, (steps, ranks)),
-            message_bytes,
-            None if queues is None else np.broadcast_to(queues, (steps, ranks)),
-        )
-
-    def _all_to_all(self, bucket: int, size_bytes: int) -> _Collective:
-        pairs = _pairs(self.ranks)
-        connections = [
-            self._connection(f"bucket {bucket}, worker {sender} to {receiver}", sender, receiver)
-            for sender, receiver in pairs
-        ]
-        sizes = chunk_bytes(size_bytes, self.ranks)[[receiver for _, receiver in pairs]]
-        queues = self._queues(bucket, [sender for sender, _ in pairs])
+        shape = (steps, ranks)
         return _Collective(
             bucket,
             False,
-            np.array([connections]),
-            sizes[None],
-            None if queues is None else queues[None],
+            np.broadcast_to(connections, shape),
+            np.broadcast_to((sender + 1) % ranks, shape),
+            chunk_bytes(size_bytes, ranks)[chunk],
+            self._queues(bucket),
         )
 
-    def _queues(self, bucket: int, senders: Sequence[int]) -> Int64Array | None:
-        """Where the threads of ``senders`` wait for cores; None if one of them does not."""
-        named = [(f"turn of bucket {bucket}, worker {sender}", sender) for sender in senders]
-        queues = [self.cores.queue(name, sender) for name, sender in named]
+    def _gather(self, bucket: int, size_bytes: int) -> _Collective:
+        sender, steps = np.arange(self.ranks), np.arange(self.ranks - 1)
+        chunks_bytes = chunk_bytes(size_bytes, self.ranks)[(sender - steps[:, None]) % self.ranks]
+        first_bytes = (chunks_bytes + 1) // 2
+        parts_bytes = np.stack([first_bytes, chunks_bytes - first_bytes], axis=1)
+        next_ranks = np.broadcast_to((sender + 1) % self.ranks, (2 * len(steps), self.ranks))
+        return self._in_line(bucket, True, next_ranks, parts_bytes.reshape(next_ranks.shape))
+
+    def _all_to_all(self, bucket: int, size_bytes: int) -> _Collective:
+        receivers = (np.arange(self.ranks) + np.arange(1, self.ranks)[:, None]) % self.ranks
+        sizes_bytes = chunk_bytes(size_bytes, self.ranks)[receivers]
+        return self._in_line(bucket, False, receivers, sizes_bytes)
+
+    def _in_line(
+        self, bucket: int, gathers: bool, receivers: Int64Array, message_bytes: Int64Array
+    ) -> _Collective:
+        """A collective whose messages stand in line with all others between two ranks."""
+        connections = [
+            [self.lines[sender, receiver] for sender, receiver in enumerate(row)]
+            for row in receivers.tolist()
+        ]
+        connected = np.array(connections, np.int64).reshape(receivers.shape)
+        queues = self._queues(bucket)
+        return _Collective(bucket, gathers, connected, receivers, message_bytes, queues)
+
+    def _lines(self) -> dict[tuple[int, int], int]:
+        """The connection of each rank to each other one, for all of their messages."""
+        pairs = product(range(self.ranks), repeat=2) if self.fsdp else ()
+        return {
+            (sender, receiver): self._connection(f"worker {sender} to {receiver}", sender, receiver)
+            for sender, receiver in pairs
+            if sender != receiver
+        }
+
+    def _queues(self, bucket: int) -> Int64Array | None:
+        """Where the ranks' threads wait for cores; None if one of them does not."""
+        named = [(f"turn of bucket {bucket}, worker {rank}", rank) for rank in range(self.ranks)]
+        queues = [self.cores.queue(name, rank) for name, rank in named]
         return None if None in queues else np.array(queues, np.int64)
 
     def _connection(self, name: str, sender: int, receiver: int) -> int:
@@ -228,12 +254,6 @@ class _Build:
         if not collective.gathers:
             kinds[: steps if self.fsdp else steps // 2] = Kind.REDUCE_SCATTER
         return kinds
-
-    def _senders(self, collective: _Collective) -> Int64Array:
-        """The senders of the messages of a step."""
-        if self.fsdp and not collective.gathers:
-            return np.array([sender for sender, _ in _pairs(self.ranks)])
-        return np.arange(self.ranks)
 
     def _compute(self, rank: int, iteration: int) -> None:
         """Add forward and backward, and the starts and ends of collectives."""
@@ -304,34 +324,72 @@ class _Build:
         if not sizes.size:
             graph.depend_each(start, done)
             return np.zeros(sizes.shape, np.int64)
+        label = Label(
+            self._kinds(collective),
+            np.arange(self.ranks),
+            iteration=iteration,
+            tensor=self._label(collective.bucket),
+            part=np.arange(sizes.shape[0])[:, None],
+        )
+        if self.fsdp:
+            return self._exchange_in_line(collective, iteration, start, done, label)
         message = graph.add_block(
             sizes.shape,
             device=collective.connections,
             size_bytes=sizes,
             latency_ns=self.job.cluster.costs.delay_ns,
-            label=Label(
-                self._kinds(collective),
-                self._senders(collective),
-                iteration=iteration,
-                tensor=self._label(collective.bucket),
-                part=np.arange(sizes.shape[0])[:, None],
-            ),
+            label=label,
         )
         begin = self._turns(collective, iteration, message)
         start = self._carried(collective, iteration, start)
-        if self.fsdp and not collective.gathers:
-            ends = np.array(_pairs(self.ranks)).T
-            for end in ends:
-                graph.depend_each(start[end], begin[0])
-            graph.depend_each(message[0], done[ends[1]])
-            graph.depend_each(start, done)
-            return message
         received = np.roll(message, 1, axis=1)  # by receiver
         graph.depend_each(received[:-1].ravel(), begin[1:].ravel())
         for ready in (start, np.roll(start, -1)):
             graph.depend_each(np.broadcast_to(ready, sizes.shape).ravel(), begin.ravel())
         graph.depend_each(received[-1], done)
         return message
+
+    def _exchange_in_line(
+        self,
+        collective: _Collective,
+        iteration: int,
+        start: Int64Array,
+        done: Int64Array,
+        label: Label,
+    ) -> Int64Array:
+        """Add the messages of a collective, each of which its receiver asks for."""
+        graph, sizes, receivers = self.graph, collective.message_bytes, collective.receivers
+        steps, ranks = sizes.shape
+        delay_ns = self.job.cluster.costs.delay_ns
+        sent, asked = np.zeros(sizes.shape, np.int64), np.zeros(sizes.shape, np.int64)
+        for step in range(steps):  # of what is there at one time, what was added first goes first
+            row = label._replace(kind=label.kind[step], part=step)  # type: ignore[index]
+            sent[step] = graph.add_block(
+                ranks,
+                device=collective.connections[step],
+                size_bytes=sizes[step],
+                latency_ns=delay_ns - delay_ns // 2,
+                label=row,
+            )
+            back = [self.lines[to, sender] for sender, to in enumerate(receivers[step].tolist())]
+            asked[step] = graph.add_block(
+                ranks,
+                device=back,
+                latency_ns=delay_ns // 2,
+                label=row._replace(kind=Kind.ASKING, rank=receivers[step]),
+            )
+        begin = self._turns(collective, iteration, sent)
+        start = self._carried(collective, iteration, start)
+        graph.depend_each(np.broadcast_to(start, sizes.shape), begin)
+        graph.depend_each(start[receivers], asked)
+        graph.depend_each(asked, begin)
+        if collective.gathers:  # a rank passes on, and asks for, what follows what has come
+            come = np.roll(sent[:-2], 1, axis=1)  # by receiver
+            graph.depend_each(come, begin[2:])
+            graph.depend_each(come, np.roll(asked[2:], 1, axis=1))
+        graph.depend_each(sent, done[receivers])
+        graph.depend_each(start, done)
+        return sent
 
     def _carried(self, collective: _Collective, iteration: int, start: Int64Array) -> Int64Array:
         """Add what each rank computes to carry the messages of a collective, after ``start`` (W,).
@@ -340,12 +398,12 @@ class _Build:
         """
         if not self.carries:
             return start
-        sent = np.bincount(self._senders(collective), minlength=self.ranks)
-        took_ns = self.job.cluster.costs.message_processor_ns * sent * len(collective.message_bytes)
+        messages = len(collective.message_bytes) // (2 if collective.gathers else 1)
+        took_ns = self.job.cluster.costs.message_processor_ns * messages
         label = Label(Kind.CARRYING, iteration=iteration, tensor=self._label(collective.bucket))
         carried = np.concatenate(
             [
-                self.cores.compute(1, took_ns[rank], device, label._replace(rank=rank))
+                self.cores.compute(1, took_ns, device, label._replace(rank=rank))
                 for rank, device in enumerate(self.carries)
             ]
         )
@@ -361,11 +419,12 @@ class _Build:
             return message
         label = Label(
             Kind.LAG,
-            self._senders(collective),
+            np.arange(self.ranks),
             iteration=iteration,
             tensor=self._label(collective.bucket),
         )
-        turns = self.cores.turns(message.shape, collective.queues, label)
+        queues = np.broadcast_to(collective.queues, message.shape)
+        turns = self.cores.turns(message.shape, queues, label)
         self.graph.depend_each(turns.ravel(), message.ravel())
         return turns
 
@@ -381,8 +440,3 @@ class _Build:
         graph.depend_each(blocks["update"][at], update)  # the end of backward
         graph.depend_each(blocks["done"][at], update)
         blocks["update"][at] = update[0]
-
-
-def _pairs(ranks: int) -> list[tuple[int, int]]:
-    """All pairs of a sender and another rank as the receiver."""
-    return [(s, r) for s in range(ranks) for r in range(ranks) if s != r]

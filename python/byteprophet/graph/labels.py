@@ -58,6 +58,7 @@ class Kind(IntEnum):
     ALL_REDUCE_END = "end of the all-reduce"
     COMPRESSION = "compression"  # or what makes the average of compressed forms
     CARRYING = "carrying of messages"  # what they cost beside their bytes
+    ASKING = "request for a message"
 
 
 _KINDS = tuple(Kind)

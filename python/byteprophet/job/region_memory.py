@@ -91,7 +91,8 @@ class ParameterMemory:
 class RegionMemory:
     """``units``: those of the phases, in forward order. ``update_bytes``: temporary, of an update.
 
-    ``parameters``: those with gradients, by name. ``shardable``: whether ranks may update shards of
+    ``parameters``: those that train, by name; one without a gradient is first read, and ready, at
+    places that do not exist. ``shardable``: whether ranks may update shards of
     a parameter; if not, every rank keeps the whole state of its optimizer. ``reducer_bytes``: the
     buckets of the script's own DistributedDataParallel, which live whatever exchanges gradients.
     """

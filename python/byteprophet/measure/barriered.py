@@ -54,7 +54,7 @@ best, of 3, 4 and 5 ms (``experiments/foretold.py``)."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients
 _UNKNOWN = (
     "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
-    "its buckets (find_unused_parameters=True, or fewer than 4 iterations)"
+    "its buckets (fewer than 4 iterations)"
 )
 
 
@@ -229,8 +229,8 @@ def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
     before = first - 1
     if before >= since and all(_is_accumulated(rank, before) for rank in ranks):
         raise UserError(
-            f"the backward pass of iteration {before} exchanges nothing, as in no_sync(), and such "
-            "jobs cannot be replayed: record it with --sync dear-planned, which counts whole steps"
+            f"the backward pass of iteration {before} exchanges nothing, as in FSDP2's no_sync(), "
+            "and such jobs cannot be replayed: record it under another sync"
         )
     return [*range(first, last + 1)]
 

@@ -112,10 +112,14 @@ def phases_of(traced: Mapping[tuple[int, ...], Timeline], kernels: KernelMemory)
 
 
 class Marker:
-    """Marks where phases begin, each with the number of its owner."""
+    """Marks where phases begin, each with the number of its owner.
 
-    def __init__(self, liveness: Liveness) -> None:
+    ``counts``: whether the forward pass that runs now is part of an iteration.
+    """
+
+    def __init__(self, liveness: Liveness, counts: Callable[[], bool] = lambda: True) -> None:
         self._liveness = liveness
+        self._counts = counts
         self._backward_of = -1
 
     def watch(self, place: int, first: nn.Module, last: nn.Module) -> None:
@@ -128,11 +132,15 @@ class Marker:
         last.register_forward_hook(functools.partial(self._after_forward, place))
 
     def _before_forward(self, place: int, _module: nn.Module, args: Any, kwargs: Any) -> None:
+        if not self._counts():
+            return
         self._liveness.mark(str(place))
         for tensor in _differentiable((args, kwargs)):
             tensor.register_hook(functools.partial(self._end_backward, place))  # type: ignore[no-untyped-call]
 
     def _after_forward(self, place: int, _module: nn.Module, _args: Any, result: Any) -> None:
+        if not self._counts():
+            return
         self._liveness.mark(str(place))
         for tensor in _differentiable(result):
             tensor.register_hook(functools.partial(self._begin_backward, place))  # type: ignore[no-untyped-call]

@@ -82,7 +82,8 @@ class Evaluator:
 
     @staticmethod
     def _folded(job: Job) -> Job:
-        return folded(job) if job.workers > _EACH_REPLAYED else job
+        folds = job.workers > _EACH_REPLAYED and job.strategy.runtime in (BYTEPS, *OURS)
+        return folded(job) if folds else job
 
     def __call__(self, job: Job) -> Evaluation:
         """The evaluation of ``job``, whose times and cluster are those of its transport."""
@@ -110,7 +111,7 @@ class Evaluator:
             job = replace(job, times=job.times.only_iterations(_some(job.iterations, count)))
         elif served:
             warmup = job.iterations // 2
-        if self._folds and job.strategy.runtime in (BYTEPS, *OURS):
+        if self._folds:
             job = self._folded(job)
         if job.strategy.runtime not in OURS:
             played = kind_of(job).replay(job)

@@ -39,7 +39,7 @@ def why_not_cast(job: Job, reduce_dtype: str) -> str | None:
     if reduce_dtype not in able_dtypes(strategy.runtime):
         if strategy.runtime == BYTEPS:
             return f"BytePS does not send gradients as {reduce_dtype}"
-        return f"the runtime {strategy.runtime} takes no strategy"
+        return f"under the runtime {strategy.runtime}, gradients travel as they are"
     if strategy.reduce_dtype:
         return f"its gradients travel as {strategy.reduce_dtype}"
     return strategy.reduce_fixed or strategy.fixed or _why_not_told(job)

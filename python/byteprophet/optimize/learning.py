@@ -9,7 +9,7 @@ from pathlib import Path
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
-from byteprophet.job.strategy import BF16, COMPILED
+from byteprophet.job.strategy import BF16, COMPILED, FSDP2
 from byteprophet.measure.run import Run
 from byteprophet.optimize.blame import blaming
 from byteprophet.optimize.by_parameter import ByParameter
@@ -167,6 +167,8 @@ class _Jobs:
         if isinstance(each, ChangesSteps) and (self._run.directory / OF_A_BENCH).exists():
             return "the model of a bench counts its own steps: record a training script"
         if isinstance(each, NeedsRegionCosts):
+            if self._job.strategy.runtime == FSDP2:
+                return f"under the runtime {FSDP2}, the script's modules run as they are"
             if not self._known:
                 return self._unknown
             if self._budget_bytes is not None and each.words & {COMPILED, BF16}:

@@ -1,9 +1,9 @@
 """Has the script of a recorded run measure what the regions of its model cost.
 
-The recorded command runs once more, as one worker with nothing to wait for. Its process measures in
-its third forward pass, saves the costs, and ends (``torch/regions/probe.py``). If memory is
-limited, it trains on and measures that, too, before it ends. The file of costs is kept, so the next
-search of the same run need not measure them again, and one that was stopped goes on.
+The recorded command runs once more, as one worker with nothing to wait for. Its process measures
+in one of its first forward passes, saves the costs, and ends (``torch/regions/probe.py``). If
+memory is limited, it trains on and measures that, too, before it ends. The file of costs is kept,
+so the next search of the same run need not measure them again, and one that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def measure_region_costs(
     run_job(spec, echo).check()
     if not path.exists():
         raise UserError(
-            f"{' '.join(spec.command[:4])}: measured no regions: its model must train for three "
+            f"{' '.join(spec.command[:4])}: measured no regions: its model must train for four "
             "steps, not compiled by the script, with byteprophet.torch.DistributedOptimizer or "
             "DistributedDataParallel"
         )
@@ -140,6 +140,6 @@ def measure_region_costs(
         return costs, None
     if not memory_path.exists():
         raise UserError(
-            f"{' '.join(spec.command[:4])}: measured no memory: let it train for twelve steps"
+            f"{' '.join(spec.command[:4])}: measured no memory: let it train for fourteen steps"
         )
     return costs, read_region_memory(memory_path)

@@ -16,7 +16,7 @@ from byteprophet.job.as_executed import as_executed
 from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name, with_staleness
-from byteprophet.job.strategy import DDP, OURS, WFBP, with_compressed
+from byteprophet.job.strategy import DDP, FSDP2, OURS, WFBP, with_compressed
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob
@@ -97,7 +97,8 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
             f"{', '.join(OURS if runtime in OURS else _BARRIERED)}"
         )
     bucket_bytes = changes.bucket_bytes or (job.strategy.bucket_bytes if runtime == was else 0)
-    replans = not bucket_bytes and (
+    chosen_by_us = not bucket_bytes and runtime != FSDP2  # whose units are modules of the script
+    replans = chosen_by_us and (
         changes.bandwidth_bps is not None
         or changes.workers is not None
         or changes.compute_scale is not None

@@ -19,9 +19,9 @@ _MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
-    Raises ``UserError`` if only one of the two has servers, if one of them has two transports, if
-    it cannot be predicted, if it is for another model (the first difference is named), if it names
-    a server that the job has not, or if workers would compute otherwise than in ``job``.
+    Raises ``UserError`` if the two differ in their transport, if one of them has two, if it cannot
+    be predicted, if it is for another model (the first difference is named), if it names a server
+    that the job has not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
     if strategy.runtime == MIXED:
@@ -37,6 +37,12 @@ def under(job: Job, used: Used, path: str) -> Job:
         raise UserError(
             f"{path}: its runtime {strategy.runtime!r} has {there}, and the recorded job has "
             f"{here}: the links that it would use were not measured"
+        )
+    moved = replace(job, strategy=replace(job.strategy, runtime=strategy.runtime))
+    if moved.transport != job.transport:
+        raise UserError(
+            f"{path}: its runtime {strategy.runtime!r} has another transport than the recorded "
+            f"{job.strategy.runtime!r}, and what its messages cost was not measured"
         )
     check_fits(path, used, job)
     check_computation(path, used, job)

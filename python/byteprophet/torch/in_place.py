@@ -17,7 +17,6 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, distributed, nn
@@ -25,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from byteprophet.job.strategy import DDP
-from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.record import record_unasked
@@ -50,6 +49,7 @@ class _Exchange:
         self,
         module: nn.Module,
         names: Mapping[int, str],
+        given: Used | None,
         settings: RuntimeSettings,
         options: Mapping[str, Any],
     ) -> None:
@@ -73,7 +73,7 @@ class _Exchange:
         ignored += [f".{name}" for name in ignored if "." not in name]  # torch's name of the root's
         module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
         self.will_average(each for each in module.parameters() if id(each) in names)
-        self.model = _construct(module, names, settings, options)
+        self.model = _construct(module, names, given, settings, options)
         self.hold(self._held)
         _begun.add(module)
         module.register_forward_pre_hook(self._before)
@@ -122,6 +122,7 @@ _begun: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 def _construct(
     module: nn.Module,
     names: Mapping[int, str],
+    given: Used | None,
     settings: RuntimeSettings,
     options: Mapping[str, Any],
 ) -> InPlace:
@@ -130,9 +131,8 @@ def _construct(
     model = InPlace.__new__(InPlace)
     model.names = names
     options = {**options, "init_sync": False}  # parameters are equal, and buffers are each rank's
-    if settings.strategy:
-        used = read_strategy_file(Path(settings.strategy))
-        construct_with(used, settings, plain, model, (module,), options)
+    if given is not None:
+        construct_with(given, settings, plain, model, (module,), options)
     else:
         plain(model, module, **options)
     return model
@@ -162,13 +162,15 @@ def exchange_in_place(
     model: nn.Module | None,
     passes: int,
     fusion: int | str,
+    given: Used | None,
     settings: RuntimeSettings,
 ) -> Optimizer:
     """Let DistributedDataParallel average the gradients of ``optimizer``; all ranks must call this.
 
     All ranks then have rank 0's parameters. ``passes``: backward passes per step, 1. ``fusion``: a
-    number is the limit of a bucket in bytes. Raises ``ValueError`` if there is no process group,
-    and ``UserError`` if ``passes`` is not 1, or the model does not fit the strategy.
+    number is the limit of a bucket in bytes. ``given``: the strategy. Raises ``ValueError`` if
+    there is no process group, and ``UserError`` if ``passes`` is not 1, or the model does not fit
+    the strategy.
     """
     check_group(DDP)
     exchange = _Exchange()
@@ -185,11 +187,11 @@ def exchange_in_place(
     names = {id(each): name for name, each in named}
     options = {"bucket_cap_mb": fusion / (1 << 20)} if isinstance(fusion, int) else {}
     if model is not None:
-        exchange.begin(model, names, settings, options)
+        exchange.begin(model, names, given, settings, options)
         return optimizer
 
     def found(module: nn.Module) -> None:
-        exchange.begin(module, names, settings, options)
+        exchange.begin(module, names, given, settings, options)
         exchange.before_forward()  # torch has chosen the hooks of this forward pass already
 
     parameters = [each for _, each in exchanged]

@@ -355,7 +355,13 @@ def _by_torch(
     from byteprophet.torch.in_place import exchange_in_place
 
     return exchange_in_place(
-        optimizer, named_parameters, model=model, passes=passes, fusion=fusion, settings=settings
+        optimizer,
+        named_parameters,
+        model=model,
+        passes=passes,
+        fusion=fusion,
+        given=given,
+        settings=settings,
     )
 
 

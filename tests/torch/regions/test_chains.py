@@ -154,12 +154,16 @@ def test_modules_that_work_in_place_are_in_chains() -> None:
     assert found(model, torch.randn(2, 4)) == [[("",)], [("0", "1"), ("2",)]]
 
 
-def test_a_pass_that_fails_is_not_recorded() -> None:
+def test_a_pass_that_fails_or_evaluates_is_not_recorded() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     calls: list[ModuleCall] = []
     CallRecorder(model, calls.append)
     with pytest.raises(RuntimeError):
         model(torch.randn(2, 3))
     assert not torch.overrides._get_current_function_mode_stack()
-    model(torch.randn(2, 4))
+    with torch.no_grad():
+        model(torch.randn(2, 4))
+    model.eval()(torch.randn(2, 4))
+    assert not calls
+    model.train()(torch.randn(2, 4))
     assert [call.path for call in calls[0].calls] == ["0", "1"]

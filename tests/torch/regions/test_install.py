@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.autograd.graph import saved_tensors_hooks
 
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
@@ -260,15 +261,23 @@ class Breaking(nn.Module):
         return output if output.sum().item() > 0 else -output
 
 
+@pytest.mark.parametrize("recomputed", [False, True])
 def test_what_cannot_be_compiled_stays_eager_and_says_why(
-    capfd: pytest.CaptureFixture[str],
+    recomputed: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = nn.Sequential(Breaking(), Breaking())
     plain = copy.deepcopy(model)
-    install(model, Strategy(regions=(Region(("0", "1"), compiled=True),)), "s.json")
+    region = Region(("0", "1"), compiled=True, recomputed=recomputed)
+    install(model, Strategy(regions=(region,)), "s.json")
     data = torch.randn(2, 4)
-    for _ in range(2):
-        assert torch.equal(model(data), plain(data))
+    kept = []
+    for each in (plain, model, model):
+        saved: list[Tensor] = []
+        with saved_tensors_hooks(lambda tensor, saved=saved: saved.append(tensor), lambda _: data):
+            outputs = each(data)
+        assert torch.equal(outputs, plain(data))
+        kept.append(len(saved))
+    assert (kept[2] < kept[0]) == recomputed
     assert capfd.readouterr().err.count("warning: the region of 0, 1 is not compiled: ") == 1
 
 

@@ -46,6 +46,7 @@ def test_units_of_several_modules_are_followed(plain: bool) -> None:
     """``plain``: none of them can be recomputed, so that all mixes take the same memory."""
     layers = [nn.Linear(64, 64) if place % 2 == 0 else nn.GELU() for place in range(7)]
     model = nn.Sequential(*layers)
+    model.register_parameter("unused", nn.Parameter(torch.ones(3)))
     units = (("0", "1"), ("2", "3"), ("4", "5"), ("6",))
     optimizer = torch.optim.Adam(model.parameters())
     results: list[RegionMemory] = []
@@ -59,8 +60,13 @@ def test_units_of_several_modules_are_followed(plain: bool) -> None:
         loss = model(torch.randn(512, 64)).square().mean()
         loss.backward()
         optimizer.step()
+        with torch.no_grad():
+            model.eval()(torch.randn(512, 64))
+        model.train()
     (memory,) = results
     assert memory.units == units
+    assert {*memory.parameters} == {name for name, _ in named}
+    assert memory.parameters["unused"].size_bytes == 12
     none, most = memory.phases.peaks([(0, 0, 0, 0), (1, 1, 1, 0)])
     assert none == most if plain else none > most
 

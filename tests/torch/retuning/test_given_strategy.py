@@ -153,6 +153,7 @@ def test_two_transports_need_servers_and_ranks(
         (SERVED, ["--servers", "0"], "it needs servers; leave out --servers 0"),
         (SERVED, ["--scheduler", "fifo"], "--scheduler is what --strategy says"),
         (SERVED, ["--set", "x=1"], "--set is what --strategy says"),
+        (USED, ["--sync", "dear"], "--sync is what --strategy says"),
         (
             replace(USED, strategy=replace(USED.strategy, runtime="wfbp")),
             ["--servers", "0"],

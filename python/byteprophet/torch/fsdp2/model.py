@@ -183,7 +183,13 @@ class ShardedModel:
         kind = _TRAINS if torch.is_grad_enabled() else _EVALUATES
         for gather in self.gathers:
             gather.spans = self._spans if kind == _TRAINS else None
-        announcement = Announcement(self.group, kind, (self._backwards, self._reduced))
+        left = len(self._reductions.handed_over)  # units, by a backward pass that raised
+        announcement = Announcement(self.group, kind, (self._backwards, self._reduced + left))
+        if left:
+            announcement.check(_DOES)  # other ranks may not have handed over the same units
+            self._reductions.finish()
+            self._reduced += left
+            self._root.reset_iter_state()
         self._gathered = 0
         if torch.is_inference_mode_enabled():
             # What inference_mode() allocates could not be used again in training.

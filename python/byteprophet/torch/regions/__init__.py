@@ -6,6 +6,6 @@ fused.py    runs a region in place of its first module
 autocast.py runs a model in bfloat16 where that is safe
 install.py  lets a model compute as a strategy says
 cost.py     measures what a region costs in each mode
-probe.py    measures the regions of a script's model, at its third step
+probe.py    measures the regions of a script's model, in one of its first steps
 memory_probe.py   measures what memory iterations take with recomputed regions
 """

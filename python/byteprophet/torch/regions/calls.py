@@ -95,6 +95,8 @@ class CallRecorder:
     def _before(self, path: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
             if not path:
+                if not (module.training and torch.is_grad_enabled()):
+                    return  # an evaluation
                 self._open.clear()  # of a pass that ended by an exception
                 self._began_ns.clear()
             elif not self._open:

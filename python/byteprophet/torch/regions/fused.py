@@ -91,7 +91,7 @@ class RegionForward:
     def run_as(self, region: Region) -> None:
         """From the next pass on, run the same modules as ``region`` says."""
         self._run = region_function(self._forwards, region, self._buffers)
-        self._compiled = region.compiled
+        self._compiled, self._recomputed = region.compiled, region.recomputed
 
     def end_pass(self) -> None:
         """Raise ``RuntimeError`` if a module that ran with the region was not called."""
@@ -147,7 +147,8 @@ class RegionForward:
                 return self._run(*inputs, **named)
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
             self._compiled = False
-            self._run = region_function(self._forwards, Region(self._names), self._buffers)
+            eager = Region(self._names, recomputed=self._recomputed)
+            self._run = region_function(self._forwards, eager, self._buffers)
             reason = first_line(error)
             warn(f"the region of {', '.join(self._names)} is not compiled: {reason}")
             return self._run(*inputs, **named)

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from byteprophet._leaving import left_on_error
 from byteprophet.errors import UserError
 from byteprophet.job.region_costs import Unit
 from byteprophet.job.region_memory import ParameterMemory, RegionMemory
@@ -46,9 +47,9 @@ class MemoryProbe:
     """Follows the next iterations of ``model``, and gives ``done`` what was measured.
 
     ``units``: those that may be recomputed, in forward order; those in ``plain`` cannot, and never
-    are. ``named``: the parameters that ``optimizer`` updates, and ``shardable``: whether it
-    may update shards of them. Raises ``UserError``, from a forward
-    pass of the model, too, if they cannot be followed.
+    are. ``named``: the parameters that ``optimizer`` updates, and ``shardable``: whether it may
+    update shards of them. Raises ``UserError`` if the model is compiled. What cannot be followed
+    later ends the process.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class MemoryProbe:
         self._plain = plain
         self._shardable = shardable
         self._liveness = Liveness()
-        marker = Marker(self._liveness)
+        self._trains = False  # the latest forward pass of the model
+        marker = Marker(self._liveness, lambda: self._trains)
         modules = dict(model.named_modules())
         self._regions = []
         for place, unit in enumerate(self._units):
@@ -87,11 +89,16 @@ class MemoryProbe:
         self._stepped = True
 
     def _before_call(self, module: nn.Module, _inputs: object) -> None:
-        if module is not self._model or not (module.training and torch.is_grad_enabled()):
+        if module is not self._model:
             return
-        if not self._stepped:
-            return  # another micro-batch of the same iteration
+        self._trains = module.training and torch.is_grad_enabled()
+        if not self._trains or not self._stepped:
+            return  # an evaluation, or another micro-batch of the same iteration
         self._stepped = False
+        with left_on_error():
+            self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
         if self._running is None:
             self._track_all()
         else:
@@ -140,10 +147,17 @@ class MemoryProbe:
         parameters = parameters_of(timeline)
         if not parameters:
             raise UserError("memory: no parameter got a gradient in the iterations followed")
+        by_phase = _by_phase(parameters, begins)
+        for name, each in self._named:
+            if each.requires_grad and name not in by_phase:  # unused, but part of a bucket
+                size = timeline.parameters[name]
+                by_phase[name] = ParameterMemory(
+                    size.elements, size.size_bytes, size.state_bytes, 0, 0, len(phases.owner)
+                )
         return RegionMemory(
             self._units,
             phases,
-            _by_phase(parameters, begins),
+            by_phase,
             update_bytes_of(timeline),
             self._shardable,
         )

@@ -1,8 +1,9 @@
 """Measures the regions of a script's model, and ends the process.
 
 ``byteprophet optimize`` runs the recorded command once more, as one worker, with
-``BYTEPROPHET_REGION_COSTS`` set. The first passes run as always. The third one is recorded
-(``calls.py``), and gives regions their inputs. Regions of equal structure are measured once.
+``BYTEPROPHET_REGION_COSTS`` set. The first passes run as always. The third training pass, or the
+fourth of a script with ``DistributedOptimizer``, is recorded (``calls.py``), and gives regions
+their inputs. Regions of equal structure are measured once.
 
 With ``BYTEPROPHET_REGION_MEMORY``, the process does not end then, but after the iterations in which
 it measures memory (``memory_probe.py``).
@@ -14,7 +15,6 @@ depends on which of them can be recomputed.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from byteprophet import _leaving
-from byteprophet.errors import UserError, warn
+from byteprophet.errors import warn
 from byteprophet.job.region_costs import (
     ModeCost,
     RegionCost,
@@ -48,7 +48,8 @@ from byteprophet.torch.regions.root import at_first_forward
 from byteprophet.torch.regions.twice import why_not_recomputed
 from byteprophet.torch.tensors import module_calls
 
-_PASSES_BEFORE = 2
+_PASSES_BEFORE = 1
+"""Training passes before the one in which the recorder is made, which records the next one."""
 
 
 def measure_and_end(
@@ -58,7 +59,7 @@ def measure_and_end(
     *,
     shardable: bool,
 ) -> None:
-    """Measure the model that holds the parameters ``named``, from its third forward pass on.
+    """Measure the model that holds the parameters ``named``, once its first forward pass begins.
 
     ``shardable``: whether ``optimizer`` may update shards of them.
     """
@@ -78,7 +79,7 @@ def measure_model_and_end(
     shardable: bool,
     reducer_bytes: int = 0,
 ) -> None:
-    """Measure ``model``, which trains the parameters ``named``, from its third forward pass on.
+    """Measure ``model``, which trains the parameters ``named``, in its third forward pass from now.
 
     ``optimizer_of`` is called then. ``reducer_bytes``: see ``RegionMemory``.
     """
@@ -87,7 +88,7 @@ def measure_model_and_end(
     passes = 0
 
     def measure(root: ModuleCall) -> None:
-        with _left_on_error():
+        with _leaving.left_on_error():
             units, plain = _measure(root, names, path, settings)
             if not settings.region_memory:
                 _leaving.leave_now(0)
@@ -103,16 +104,6 @@ def measure_model_and_end(
                 CallRecorder(model, measure)
 
     end = module_calls.listen(before)
-
-
-@contextlib.contextmanager
-def _left_on_error() -> Iterator[None]:
-    """End the process at a ``UserError``, which the script must not see."""
-    try:
-        yield
-    except UserError as error:
-        warn(str(error))
-        _leaving.leave_now(2)
 
 
 def _save_and_leave(path: Path, reducer_bytes: int, memory: RegionMemory) -> None:
