@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.bench.grid_jobs import RUNS_IN_JOBS
+
 from .import_graph import (
     Graph,
     import_graph,
@@ -154,6 +156,15 @@ def test_modules_load_what_their_source_imports(imported: Imported) -> None:
     assert not [
         (name, loaded) for name, loaded in imported.loads if loaded not in reachable(graph, name)
     ]
+
+
+def test_the_bench_knows_the_rooms_whose_code_runs_in_its_jobs() -> None:
+    """Records of older code are not taken for those of today's."""
+    graph = loading_graph(FILES)
+    runs = {name for name in FILES if ROOMS.get(name) in ("paced", "torch", "hooks")}
+    rooms = {ROOMS[each] for name in runs for each in reachable(graph, name) if each in ROOMS}
+    folders = {room for room in rooms if (PACKAGE / room).is_dir()}
+    assert folders <= {*RUNS_IN_JOBS}
 
 
 def reachable(graph: Graph, start: str) -> set[str]:

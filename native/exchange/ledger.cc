@@ -11,7 +11,7 @@ void Ledger::Add(uint64_t operation, std::vector<int> awaited) {
   added.awaited = std::move(awaited);
   if (!in_flight_.try_emplace(operation, std::move(added)).second)
     throw std::invalid_argument("mesh: operation " + std::to_string(operation) +
-                                " is under way already");
+                                " is in flight already");
 }
 
 void Ledger::Came(uint64_t operation, int rank) {

@@ -1,4 +1,4 @@
-// Which operations are under way, and which are over: what the mesh's two threads tell the caller.
+// Which operations are in flight, and which are over: what the mesh's two threads tell the caller.
 //
 // Both threads hold an operation from its start on; it is over when both have let it go. Any thread
 // may call anything. The mutex is held for a look into a map and nothing is called under it.
@@ -21,7 +21,7 @@ using Over = std::pair<uint64_t, std::optional<std::string>>;
 
 class Ledger {
  public:
-  // Parts of these ranks are needed. Throws std::invalid_argument if it is under way already, or if
+  // Parts of these ranks are needed. Throws std::invalid_argument if it is in flight already, or if
   // nothing can be started any more.
   void Add(uint64_t operation, std::vector<int> awaited);
 
@@ -35,13 +35,13 @@ class Ledger {
   // none, but not once the ledger is closed.
   std::vector<Over> Take(std::chrono::nanoseconds timeout);
 
-  // Whose part has not come; nobody's where the operation is not under way.
+  // Whose part has not come; nobody's where the operation is not in flight.
   std::vector<int> Missing(uint64_t operation) const;
 
   // From now on nothing is added.
   void Refuse();
 
-  // Nobody holds anything any more: what is under way ends with this error.
+  // Nobody holds anything any more: what is in flight ends with this error.
   void Close(const std::string& error);
 
  private:

@@ -85,7 +85,7 @@ void Cursor::Write(const std::byte* from, size_t bytes) {
 
 std::string Describe(Kind kind, Dtype dtype, uint64_t size_bytes) {
   return std::to_string(size_bytes) + " bytes of a " + std::string(FactsOf(dtype).name) +
-         (kind == Kind::kReduce ? " reduce" : " gather");
+         (kind == Kind::kReduce ? " reduce-scatter" : " all-gather");
 }
 
 }  // namespace byteprophet::exchange

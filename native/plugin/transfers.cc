@@ -5,7 +5,7 @@
 namespace byteprophet {
 namespace {
 
-// No longer under way; its round stays.
+// No longer in flight; its round stays.
 void Shut(Transfer& transfer) { transfer.ready_ns = transfer.acked_ns = 0; }
 
 }  // namespace

@@ -50,10 +50,10 @@ class TransferRecorder {
   // BytePS has one PUSH stage per process, and so one recorder; never destroyed.
   static TransferRecorder& Get();
 
-  // 0: nothing; n: the transfers of every n-th iteration. What is under way when recording ends is
+  // 0: nothing; n: the transfers of every n-th iteration. What is in flight when recording ends is
   // forgotten; what is complete may still be taken.
   void Record(uint32_t every);
-  // The queues are gone, and with them all that was under way.
+  // The queues are gone, and with them all that was in flight.
   void Forget();
 
   void Ready(const prophet::Item& item, uint32_t iteration, prophet::TimeNs now) {

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 from byteprophet.bound import all_reduced_bytes
-from byteprophet.profile import Burst, Profile, TensorProfile
 from byteprophet.workload import load
 
 LINK = Link(4, 10**9, 250)
@@ -48,48 +47,6 @@ def test_of_a_workload(name: str) -> None:
     for tensor, found in zip(reversed(workload.tensors), reversed(timing.tails_ns), strict=True):
         tail_ns += tensor.forward_ns
         assert found == tail_ns
-
-
-def profile(backward_ns: int) -> Profile:
-    def tensor(name: str, place: int, ready_ns: int) -> TensorProfile:
-        return TensorProfile(
-            name=name,
-            size_bytes=4 * place,
-            forward_order=place,
-            ready_ns=ready_ns,
-            spread_ns=0,
-            forward_ns=10 * place,
-            burst=0,
-        )
-
-    return Profile(
-        scheduler="fifo",
-        workers=2,
-        rank=0,
-        iterations=5,
-        batch_size=None,
-        forward_ns=60,
-        backward_ns=backward_ns,
-        tensors=(tensor("a", 1, 70), tensor("b", 2, 0), tensor("c", 3, 30)),
-        bursts=(Burst(ready_ns=0, spread_ns=0, tensors=3, size_bytes=24),),
-    )
-
-
-def test_of_a_profile_counts_from_the_start_of_backward() -> None:
-    timing = Timing.of_profile(profile(backward_ns=100), LINK)
-    assert timing.parameters == (
-        Parameter("a", 4, 100, 10),
-        Parameter("b", 8, 30, 20),
-        Parameter("c", 12, 60, 30),
-    )
-    assert timing.backward_ns == 100
-
-
-@pytest.mark.parametrize("backward_ns", [70, 10])
-def test_of_a_profile_that_has_not_seen_forward(backward_ns: int) -> None:
-    timing = Timing.of_profile(profile(backward_ns), LINK)
-    assert timing.ready_ns == (70, 0, 30)
-    assert timing.backward_ns == 70
 
 
 def test_readiness_ties_go_backwards_and_the_unused_comes_last() -> None:

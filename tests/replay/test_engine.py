@@ -267,7 +267,7 @@ def test_ready_first_is_served_first() -> None:
     result = replay(builder.freeze())
     assert result.makespan_ns == 59 * MS  # in the order of the graph it would be 105
     assert result.critical_path().tolist() == [1, 0]
-    assert result.device_utilisation.tolist() == [55 / 59]
+    assert result.device_busy_ns.tolist() == [55 * MS]
 
 
 def test_an_empty_graph() -> None:

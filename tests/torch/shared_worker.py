@@ -40,6 +40,7 @@ class Options:
     load: str | None = None  # a file that rank 0 has saved before
     autocast: bool = False
     dies_at: int | None = None  # rank 1, before this iteration's backward
+    leaves_at: int | None = None  # rank 0, in order, before this iteration
     leaves_child: bool = False  # when it dies; until there is a file "over" in `out`
     dies_between: bool = False  # rank 1, before all others make a second optimizer
     wide_on: int | None = None  # the rank whose network is another one
@@ -229,6 +230,8 @@ def main() -> None:
                 over = Path(options.out) / "over"
                 multiprocessing.get_context("fork").Process(target=wait_for, args=(over,)).start()
             os._exit(3)
+        if iteration == options.leaves_at and rank == 0:
+            sys.exit(0)
         if iteration == options.thaw_at:
             optimizer.add_param_group({"params": late, "lr": 1e-2})
         x, y = batch(iteration, rank, size)

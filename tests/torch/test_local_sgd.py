@@ -90,8 +90,16 @@ def test_in_one_process(network: Any, attach: Any, capsys: pytest.CaptureFixture
     assert "local SGD: 1 of 2 steps were made since parameters were" in capsys.readouterr().err
     with pytest.raises(ValueError, match="saved 2 steps after an average of parameters, and here"):
         ours.load_state_dict({**state, SINCE: 2})
+    models[0][0].requires_grad_(False)
+    network.submitted.clear()
     ours.load_state_dict(state)
     assert ours.state_dict()[SINCE] == 1
+    ours.zero_grad()
+    models[0](torch.ones(1, 3)).square().sum().backward()
+    ours.step()
+    ours.finish()
+    averaged = {name for _, name, _ in network.submitted if name.startswith("Gradient.")}
+    assert averaged == {"Gradient.1.weight", "Gradient.1.bias"}  # what is frozen stays as it is
     ours.load_state_dict({name: state[name] for name in ("state", "param_groups")})
     assert SINCE not in ours.state_dict()
     scaler = torch.amp.GradScaler("cpu")

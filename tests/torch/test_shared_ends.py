@@ -35,6 +35,18 @@ def test_the_others_end_when_a_rank_dies(
         (tmp_path / "over").touch()
 
 
+def test_the_others_end_when_rank_0_has_left_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with one batch less. It decides what is sent next, and will say nothing any more."""
+    monkeypatch.setenv("BYTEPROPHET_TRANSPORT", "collectives")
+    first, second = start(2, out=str(tmp_path), sync="dear", iterations=(0, 8), leaves_at=5)
+    succeed([first])
+    left_s = time.monotonic()
+    assert "rank 0 has left the job" in fail(second)
+    assert time.monotonic() - left_s < ENDS_WITHIN_S
+
+
 def test_processes_by_fork(tmp_path: Path) -> None:
     """Ranks forked by multiprocessing send what others need; children of ranks have all updates."""
     succeed(start(2, "forked_worker.py", out=str(tmp_path)))

@@ -57,6 +57,7 @@ def main(directory: Path, kind: str) -> None:
         said += [f"metric {n}: {float(bps.synchronize(handles[n])):g}" for n in sorted(handles)]
         count = bps.push_pull(torch.tensor([rank + 3]), average=False, name="count")
         said.append(f"count {int(count)}")
+        said.append(f"mean {int(bps.push_pull(torch.tensor([-1 - rank]), name='mean'))}")
     said += [f"{value:.9g}" for p in model.parameters() for value in p.flatten().tolist()]
     (directory / f"rank-{rank}.txt").write_text("\n".join(said))
     if without:

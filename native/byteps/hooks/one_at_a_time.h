@@ -12,11 +12,11 @@ namespace byteprophet {
 
 class OneAtATime {
  public:
-  // std::logic_error, in Python a RuntimeError, if one is under way.
+  // std::logic_error, in Python a RuntimeError, if one is in flight.
   void Begin(const std::string& name) {
     if (in_flight_.exchange(true))
       throw std::logic_error("push_pull of '" + name +
-                             "' while the one before is under way: synchronize that first");
+                             "' while the one before is in flight: synchronize that first");
   }
   void End() { in_flight_ = false; }
 

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from byteprophet.job.owners import Owners
 from byteprophet.workload.model import Workload
-
-if TYPE_CHECKING:  # this import takes time, and most jobs have no profile
-    from byteprophet.profile.model import Profile
 
 _BIT_NS_PER_BYTE = 8 * 10**9
 
@@ -153,20 +149,6 @@ class Timing:
             for tensor, ready_ns in zip(workload.tensors, workload.ready_ns(), strict=True)
         )
         return cls(parameters, workload.backward_ns, link)
-
-    @classmethod
-    def of_profile(cls, profile: Profile, link: Link) -> Timing:
-        """The timing of a measured job. Backward ends with the last gradient.
-
-        If the profile contains no forward times, backward begins with the first gradient.
-        """
-        last_ns = max(tensor.ready_ns for tensor in profile.tensors)
-        lead_ns = max(0, profile.backward_ns - last_ns)
-        parameters = tuple(
-            Parameter(each.name, each.size_bytes, lead_ns + each.ready_ns, each.forward_ns)
-            for each in profile.tensors
-        )
-        return cls(parameters, lead_ns + last_ns, link)
 
     @property
     def size_bytes(self) -> int:

@@ -71,11 +71,6 @@ class Cell:
         if not self.name:
             object.__setattr__(self, "name", self._describe())
 
-    @property
-    def rate_text(self) -> str | None:
-        """The rate as written; None if the link is relative to the compute."""
-        return self.link if isinstance(self.link, str) else None
-
     def load_workload(self) -> Workload:
         """The workload, at the cell's speed and with its bursts."""
         workload = load(self.workload)

@@ -31,14 +31,19 @@ TUNING_ITERATIONS = 300
 _TUNED_WITHIN = 250
 """Iterations that a tuner gets; in the remaining ones it uses the settings that it found."""
 
-_RUNS_IN_JOBS = (
+RUNS_IN_JOBS = (
     "allreduce",
     "control",
     "engine",
     "hooks",
+    "job",
+    "memory",
+    "monitor",
     "network",
     "observe",
+    "paced",
     "profile",
+    "session",
     "timeline",
     "torch",
     "tune",
@@ -192,7 +197,7 @@ def code_version() -> str:
     """
     package = Path(byteprophet.__file__).parent
     files = set(package.glob("*.py"))
-    for room in _RUNS_IN_JOBS:
+    for room in RUNS_IN_JOBS:
         files |= set((package / room).rglob("*.py"))
     content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
     return digest_of(_core.SOURCES.encode() + content)

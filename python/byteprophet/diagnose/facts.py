@@ -9,12 +9,11 @@ from byteprophet.bound import bound_ns
 from byteprophet.diagnose.recorded import Recorded
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
-from byteprophet.job import Cluster, Host, Job, Policy, Strategy
 from byteprophet.machine import describe_machine
-from byteprophet.network import payload_bps
 from byteprophet.paced.worker_config import WorkerConfig, read_worker_config
+from byteprophet.runtime_settings import STRATEGY
 from byteprophet.timeline.events import Origin
-from byteprophet.workload.as_job import model_of, times_of
+from byteprophet.workload.as_job import job_on_links
 
 LINKS = ("bandwidth_bps", "worker_bandwidth_bps", "server_bandwidth_bps", "steps")
 """The facts that describe links."""
@@ -57,25 +56,14 @@ def facts(run_directory: Path, run: Recorded, paced: WorkerConfig | None) -> dic
 def paced_bound_ns(run: Recorded, paced: WorkerConfig | None) -> int | None:
     """The lower bound of a paced job's iteration on its configured links; None: not known."""
     config = run.config
-    if paced is None or config.get("steps") or not config.get("servers"):
+    changes = paced is None or paced.next_batch_at is not None or config.get("steps")
+    if changes or config.get("environment", {}).get(STRATEGY):
         return None
+    assert paced is not None
     try:
-        workload = paced.load_workload()
+        return bound_ns(job_on_links(paced.load_workload(), config))
     except UserError:
         return None
-    own = [rate for rate in (config.get("worker_bandwidth_bps") or {}).values() if rate]
-    rates_bps = [rate for rate in (config.get("bandwidth_bps"), *own) if rate]
-    slowest_bps = (payload_bps(min(rates_bps)) or 0) if rates_bps else 0
-    workers = len(run.workers)
-    return bound_ns(
-        Job(
-            model_of(workload),
-            times_of(workload, workers),
-            Cluster((Host(slowest_bps, slowest_bps),) * workers, (Host(),) * config["servers"]),
-            Strategy(),
-            Policy(str(config.get("scheduler"))),
-        )
-    )
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -58,19 +58,6 @@ class Replayed:
     peak_bytes: Int64Array
     makespan_ns: int
 
-    @property
-    def device_utilisation(self) -> npt.NDArray[np.float64]:
-        """The fraction of the time in which each device's units are busy, shape (devices,)."""
-        units = [
-            device.units if isinstance(device, SerialDevice) else 1 for device in self.graph.devices
-        ]
-        return self.device_busy_ns / (max(1, self.makespan_ns) * np.array(units, dtype=np.float64))
-
-    @property
-    def link_utilisation(self) -> npt.NDArray[np.float64]:
-        """The fraction of the time in which each link has a flow in flight, shape (links,)."""
-        return self.link_busy_ns / max(1, self.makespan_ns)
-
     def critical_path(self) -> Int32Array:
         """The chain of operations up to the last end, each of which waited for the previous one.
 

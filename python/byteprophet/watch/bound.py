@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.bound import bound_ns
-from byteprophet.job import Cluster, Host, Job, Policy, Strategy
-from byteprophet.job.strategy import ALL_REDUCE, BYTEPS
 from byteprophet.paced.worker_config import read_worker_config
 from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import profile_path, read_profile
 from byteprophet.runtime_settings import STRATEGY
-from byteprophet.workload import Workload
-from byteprophet.workload.as_job import model_of, times_of
-from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
+from byteprophet.workload.as_job import job_on_links
 
 _WORKER = "worker.toml"
 
@@ -52,22 +48,7 @@ def run_bound(run_directory: Path, config: Mapping[str, Any]) -> Bound:
     else:
         profile = read_profile(profile_path(run_directory, 0))
         workload, why = to_workload(profile, "job"), f"profile {profile.number}"
-    return Bound(bound_ns(_job(workload, config)), why)
-
-
-def _job(workload: Workload, config: Mapping[str, Any]) -> Job:
-    workers = config["workers"]
-    # Local ranks sum among themselves first, so a worker is one member of the exchange.
-    limits_bps = link_limits_bps(config)[:: config["local_ranks"]]
-    hosts = tuple(Host(limit or 0, limit or 0) for limit in limits_bps)
-    servers = tuple(Host(limit or 0, limit or 0) for limit in server_limits_bps(config))
-    return Job(
-        model_of(workload),
-        times_of(workload, workers),
-        Cluster(hosts, servers),
-        Strategy(BYTEPS if servers else ALL_REDUCE),
-        Policy(str(config["scheduler"])) if servers else None,
-    )
+    return Bound(bound_ns(job_on_links(workload, config)), why)
 
 
 def changed(run_directory: Path) -> tuple[int, int]:

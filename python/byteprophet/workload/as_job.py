@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from byteprophet.job import Model, Parameter, Times
+from byteprophet.job import Cluster, Host, Job, Model, Parameter, Policy, Strategy, Times
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS
 from byteprophet.workload.model import Workload
+from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
 
 def model_of(workload: Workload) -> Model:
@@ -25,4 +30,23 @@ def times_of(workload: Workload, workers: int = 1, iterations: int = 1) -> Times
         ready_ns=everywhere(workload.ready_ns()),
         backward_ns=np.full(shape[:2], workload.backward_ns, dtype=np.int64),
         update_ns=np.zeros(shape, dtype=np.int64),
+    )
+
+
+def job_on_links(workload: Workload, config: Mapping[str, Any]) -> Job:
+    """The job of ``workload`` on the links of a run, as its ``config.toml`` limits them.
+
+    Without servers, it is an all-reduce in no buckets, which is enough for its bound.
+    """
+    workers = config["workers"]
+    # Local ranks sum among themselves first, so a worker is one member of the exchange.
+    limits_bps = link_limits_bps(config)[:: config["local_ranks"]]
+    hosts = tuple(Host(limit or 0, limit or 0) for limit in limits_bps)
+    servers = tuple(Host(limit or 0, limit or 0) for limit in server_limits_bps(config))
+    return Job(
+        model_of(workload),
+        times_of(workload, workers),
+        Cluster(hosts, servers),
+        Strategy(BYTEPS if servers else ALL_REDUCE),
+        Policy(str(config["scheduler"])) if servers else None,
     )

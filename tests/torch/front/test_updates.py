@@ -83,8 +83,10 @@ def test_a_failure_in_the_training_thread_ends_all_waits() -> None:
     message = r"'second' could not be .*: no room for it"
     with pytest.raises(RuntimeError, match=message):
         updater.apply_arrived(transfers[1:], plan, [0, 0])
-    with pytest.raises(RuntimeError, match=message):
-        updater.wait_updated(slots)
+    assert updater.has_failed
+    for waits_for in (slots, []):
+        with pytest.raises(RuntimeError, match=message):
+            updater.wait_updated(waits_for)
 
 
 class WaitsForRank1(Alone):

@@ -299,3 +299,17 @@ def test_debug_is_quiet_about_what_is_right(pair: Pair) -> None:
             train(model, optimizer, range(3, 8))
             model.state_dict()
             optimizer.state_dict()
+
+
+def test_what_only_the_script_still_has_is_refused_in_a_forked_child() -> None:
+    gradient = torch.ones(2)
+    pending.mark_weakly(gradient, "the gradient of 'a'", lambda tensor: pending.unmark(tensor))
+    try:
+        pending.lose_weak()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"of 'a' is read in a forked process, .* shard"):
+                gradient.sum()
+        assert gradient.shape == (2,)
+    finally:
+        pending.unmark(gradient)
+    assert gradient.sum() == 2

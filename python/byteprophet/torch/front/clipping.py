@@ -25,7 +25,7 @@ from byteprophet.torch.tensors.dense import flat
 from byteprophet.torch.tensors.sparse import values_of
 
 _NAME = "byteprophet.norm"
-_WHAT = "norms of ranks' shares of the gradients"
+_WHAT = "norms of ranks' shards of the gradients"
 _NEVER_ZERO = 1e-6  # as in torch
 
 

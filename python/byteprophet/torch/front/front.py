@@ -282,11 +282,14 @@ class Front:
     def load_local(self, done: int) -> None:
         """Go on ``done`` steps after an average of parameters.
 
-        The next average includes all of them: the state does not say which were trained since.
+        The next average includes all that are not frozen: the state does not say which were trained
+        since.
         """
         self._local.load(done)
+        self._trained.clear()
         if done:
-            self._trained.update(self.gradients.slots.values())
+            slots = self.gradients.slots.values()
+            self._trained.update(each for each in slots if each.parameter.requires_grad)
 
     @property
     def keeps(self) -> bool:
@@ -333,7 +336,7 @@ class Front:
 
     def finish(self) -> None:
         """Wait until no update is outstanding."""
-        if self.updater.outstanding:
+        if self.updater.outstanding or self.updater.has_failed:
             self.updater.wait_updated(self.gradients.slots.values())
 
     def awaited(self) -> str:
@@ -376,7 +379,7 @@ class Front:
             other_synchronisers.refuse_module(
                 module, self._parameters_by_name(), may_replace=self.sends_missing
             )
-        if not self.updater.outstanding:
+        if not (self.updater.outstanding or self.updater.has_failed):
             return
         process_layers.before_wait(module)
         if module.training or torch.is_grad_enabled():

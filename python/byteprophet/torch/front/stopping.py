@@ -118,7 +118,7 @@ def _in_forked_child() -> None:
     """Drop everything outstanding: gradients that no ``step()`` has used."""
     for mark in list(pending.marks.values()):
         pending.unmark(mark.tensor)
-    pending.forget_weak()
+    pending.lose_weak()
     for updater in _updaters:
         updater.forget()
     live_fronts.forget_all()

@@ -55,7 +55,7 @@ class Unsharding:
         """
         completions = []
         for slot, tensor in tensors:
-            what = f"other ranks' shares of the {call.of} of '{slot.name}'"
+            what = f"other ranks' shards of the {call.of} of '{slot.name}'"
             completion = Completion(what, call)
             self._synchroniser.unshard(slot.name, tensor, call.of, done=completion, owners=owners)
             completions.append((slot, completion))

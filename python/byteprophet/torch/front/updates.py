@@ -155,8 +155,15 @@ class Updater:
             if transfer.error is not None:
                 self._raise_failed(slot, transfer.error)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an update has failed: ``wait_updated`` raises its error from then on."""
+        return self._failed is not None
+
     def wait_updated(self, slots: Iterable[Slot]) -> None:
         """Wait until the updates of ``slots`` are done; raises ``TimedOut`` if one is late."""
+        if self._failed is not None:
+            self._raise_failed(*self._failed)
         started_ns = 0  # of the first wait; most calls have none
         for slot in slots:
             if not slot.updated.is_set():

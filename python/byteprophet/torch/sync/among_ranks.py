@@ -169,7 +169,7 @@ def synchronize(handle: int) -> Tensor:
             if call.result.is_floating_point() or call.result.is_complex():
                 call.result.div_(size())
             else:
-                call.result.div_(size(), rounding_mode="trunc")
+                call.result.div_(size(), rounding_mode="floor")
     return call.result
 
 

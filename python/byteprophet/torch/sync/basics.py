@@ -10,8 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from byteps.torch import ops
 from torch import Tensor, distributed
+
+_TOO_LARGE_BYTES = 1 << 32
+"""BytePS counts a tensor's bytes in 32 bits, and ends the job at an overflow."""
 
 
 def with_servers(environment: Mapping[str, str] = os.environ) -> bool:
@@ -36,6 +40,16 @@ def _calls() -> Any:
     from byteprophet.torch.sync import among_ranks
 
     return among_ranks
+
+
+def check_size(what: str, tensor: Tensor) -> None:
+    """Raise ``ValueError`` if ``tensor``, called ``what``, is too large for BytePS' offsets."""
+    size_bytes = tensor.numel() * (4 if tensor.dtype == torch.bfloat16 else tensor.element_size())
+    if size_bytes >= _TOO_LARGE_BYTES:
+        raise ValueError(
+            f"byteprophet: {what} takes {size_bytes} bytes on the way to servers, and BytePS sends "
+            "less than 4 GiB of one tensor: use several, or no servers"
+        )
 
 
 def size() -> int:
@@ -77,7 +91,12 @@ def push_pull_async_inplace(
     version: int = 0,
     priority: int = 0,
 ) -> int:
-    """Begin to average (or sum) ``tensor`` itself; returns a handle for ``synchronize``."""
+    """Begin to average (or sum) ``tensor`` itself; returns a handle for ``synchronize``.
+
+    Raises ``ValueError`` if it is too large for BytePS.
+    """
+    if not without_servers():
+        check_size(f"tensor '{name}'", tensor)
     return int(_calls().push_pull_async_inplace(tensor, average, name, version, priority))
 
 

@@ -33,7 +33,7 @@ from byteprophet.job.fused_file import Fused
 from byteprophet.observe.fused_recording import record_fused
 from byteprophet.session import process as observing
 from byteprophet.tensor_names import buffer_text, gradient_name
-from byteprophet.torch.sync import failures, leaving, lost_peer
+from byteprophet.torch.sync import basics, failures, leaving, lost_peer
 from byteprophet.torch.sync.alone import Alone
 from byteprophet.torch.sync.partitions import repartition
 from byteprophet.torch.sync.synchroniser import Done, Unsharded
@@ -102,13 +102,14 @@ class BytePSSynchroniser(Unsharded):
             record_fused(Fused(self._fused, self._iterations + 1))
 
     def declare_parameters(self, named: Sequence[tuple[str, Tensor]]) -> None:
-        """Check the parameters' types, and note them for ``reconfigure``."""
+        """Check the parameters' types and sizes, and note them for ``reconfigure``."""
         for name, parameter in named:
             if parameter.dtype not in _DTYPES:
                 raise ValueError(
                     f"byteprophet: parameter '{name}' is of {parameter.dtype}, which BytePS cannot "
                     "exchange"
                 )
+            basics.check_size(f"parameter '{name}'", parameter)
         self._gradients.update((gradient_name(name), None) for name, _ in named)
 
     def submit_gradient(

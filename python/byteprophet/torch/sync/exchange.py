@@ -85,8 +85,8 @@ class Exchange(Protocol):
     ) -> None:
         """Start a reduce-scatter of ``tensors``, which are dense and of one type.
 
-        Integers are summed even if ``average`` is True. Raises ``RuntimeError`` after ``close``,
-        and ``ValueError`` if this exchange cannot send the type.
+        Raises ``RuntimeError`` after ``close``, and ``ValueError`` if this exchange cannot send
+        the type, or the type is one of integers, which have no averages.
         """
 
     def all_gather(

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import Store
 
+from byteprophet.errors import PeerLost
 from byteprophet.job.owners import Owners
 from byteprophet.torch.sync import failures
 from byteprophet.torch.sync.exchange import Done, Sent
@@ -176,9 +177,10 @@ class GroupExchange:
         asked_for = None
         if self._stream is not None:
             asked_for = torch.cuda.current_stream(self._device).record_event()
+        has_fractions = tensors[0].is_floating_point() or tensors[0].is_complex()
+        if average and not has_fractions:
+            raise ValueError(f"byteprophet: {tensors[0].dtype} has no averages")
         with pending.values():
-            has_fractions = tensors[0].is_floating_point() or tensors[0].is_complex()
-            average = average and has_fractions
             flats = [flat(tensor) for tensor in tensors]
             operation = _Operation(
                 number, flats, owners, done, gathers, average, position, asked_for
@@ -206,6 +208,8 @@ class GroupExchange:
                     self._begun.append(operation)
                     self._changed.notify_all()
                 operation = None
+            if not self._closed:  # what this rank still asks for would wait for ever
+                self._fail(PeerLost("byteprophet: rank 0 has left the job"), None)
         except Exception as error:  # noqa: BLE001 (the waiting thread raises it)
             self._fail(_failure(error), operation)
 

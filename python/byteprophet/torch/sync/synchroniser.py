@@ -106,8 +106,9 @@ class Synchroniser(Protocol):
         parameter was declared as one with sparse gradients. The average of a sparse gradient has
         the union of all ranks' rows, each once. The gradient belongs to the synchroniser until
         ``done(None)``, or ``done(error)`` if the average failed. Only then may the parameter's next
-        gradient be submitted. A larger ``priority`` is more urgent. Every rank submits gradients of
-        the same parameters.
+        gradient be submitted; where averages are delayed by k steps, up to k further ones may be
+        before. A larger ``priority`` is more urgent. Every rank submits gradients of the same
+        parameters.
 
         Raises ``ValueError`` if the tensor's type cannot be sent.
         """

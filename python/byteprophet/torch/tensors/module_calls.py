@@ -13,12 +13,12 @@ Modules that run as one (``torch/regions``) are registered here, because only th
 one shows when all of them run.
 
 Threads: hooks run in the thread that calls the module. Listeners may be added and removed in any
-thread: the tuples of listeners are replaced as a whole under ``_lock``, and read without it.
+thread, also by a finalizer that a garbage collection runs anywhere, so there is no lock: listeners
+are in dictionaries, which single operations change, and calls go through copies.
 """
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -37,10 +37,9 @@ Before = Callable[[nn.Module, Any], None]
 After = Callable[[nn.Module, Any, Any], None]
 """Receives the module, its positional arguments and its output."""
 
-_lock = threading.Lock()
-_first: tuple[Before, ...] = ()
-_last: tuple[Before, ...] = ()
-_after: tuple[After, ...] = ()
+_first: dict[object, Before] = {}
+_last: dict[object, Before] = {}
+_after: dict[object, After] = {}
 _others: weakref.WeakKeyDictionary[nn.Module, list[weakref.ref[nn.Module]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -53,21 +52,15 @@ def listen(before: Before, after: After | None = None, *, last: bool = False) ->
     With ``last``, ``before`` is called after the ``before`` of listeners without ``last``. Returns
     a function that removes the listener.
     """
-    global _first, _last, _after
-    with _lock:
-        if last:
-            _last = (*_last, before)
-        else:
-            _first = (*_first, before)
-        if after is not None:
-            _after = (*_after, after)
+    key = object()
+    (_last if last else _first)[key] = before
+    if after is not None:
+        _after[key] = after
 
     def end() -> None:
-        global _first, _last, _after
-        with _lock:
-            _first = tuple(each for each in _first if each != before)
-            _last = tuple(each for each in _last if each != before)
-            _after = tuple(each for each in _after if each != after)
+        _first.pop(key, None)
+        _last.pop(key, None)
+        _after.pop(key, None)
 
     return end
 
@@ -123,15 +116,13 @@ def _after_call(module: nn.Module, inputs: Any, output: Any) -> None:
 # torch compiles functions that eager code calls behind a graph break, but must not compile these.
 @stays_eager
 def _tell_before(module: nn.Module, inputs: Any) -> None:
-    for before in _first:
-        before(module, inputs)
-    for before in _last:
+    for before in (*_first.copy().values(), *_last.copy().values()):
         before(module, inputs)
 
 
 @stays_eager
 def _tell_after(module: nn.Module, inputs: Any, output: Any) -> None:
-    for after in _after:
+    for after in _after.copy().values():
         after(module, inputs, output)
 
 

@@ -17,6 +17,7 @@ within ``values()``.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -150,9 +151,17 @@ def _intercept(tensor: Tensor) -> None:
         tensor.__class__ = pending
 
 
-def forget_weak() -> None:
-    """Forget all marks of ``mark_weakly``."""
-    _weak.clear()
+def lose_weak() -> None:
+    """In a forked child: let every access to what ``mark_weakly`` marked raise ``RuntimeError``."""
+    for key, (held, what, _) in list(_weak.items()):
+        _weak[key] = held, what, functools.partial(_refuse, what)
+
+
+def _refuse(what: str, _tensor: Tensor) -> None:
+    raise RuntimeError(
+        f"byteprophet: {what} is read in a forked process, and its rank had only a shard of it: "
+        "read it before the fork, on all ranks"
+    )
 
 
 def unmark(tensor: Tensor) -> None:
