@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from byteprophet.job import Host, Job
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.owners import Owners
 from byteprophet.job.predicted import Predicted
@@ -17,6 +18,7 @@ from byteprophet.measure.servers import Measured
 from byteprophet.replay.predict import kind_of
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.explanation import Explanation, Load, explain, loads
+from byteprophet.strategy.local import local
 
 from .jobs import SIZES, mesh_job, served_job
 
@@ -29,7 +31,7 @@ def test_a_rank_moves_what_its_share_says(name: str, slow: int) -> None:
     ranks = 4
     job = mesh_job([RATE_BPS] * (ranks - slow) + [RATE_BPS // 2] * slow)
     built = build(name, job)
-    found = {load.link: load for load in loads(kind_of(built).replay(built).replayed.graph)}
+    found = {load.link: load for load in loads(kind_of(built).replay(built))}
     shares = Owners.of(built.strategy.owners, ranks).shares
     for rank, share in enumerate(shares):
         expected = (1 + (ranks - 2) * share) * sum(SIZES)  # docs/allreduce.md
@@ -40,13 +42,13 @@ def test_a_rank_moves_what_its_share_says(name: str, slow: int) -> None:
             rate_bps = job.cluster.workers[rank].up_bps
             assert load.busy_ns == round(load.size_bytes * 8e9 / rate_bps)
     busiest = max(found.values(), key=lambda load: load.busy_ns)
-    assert loads(kind_of(built).replay(built).replayed.graph)[0] == busiest
+    assert loads(kind_of(built).replay(built))[0] == busiest
 
 
 @pytest.mark.parametrize("name", ["ps", "ps-balanced", "partitioned-ps"])
 def test_servers_receive_and_send_everything_once_per_worker(name: str) -> None:
     built = build(name, served_job([RATE_BPS] * 3, [RATE_BPS, RATE_BPS // 2]))
-    found = loads(kind_of(built).replay(built).replayed.graph)
+    found = loads(kind_of(built).replay(built))
     for role, copies in (("worker", 1), ("server", 3)):
         for way in ("up", "down"):
             these = [load for load in found if load.link.startswith(role) and way in load.link]
@@ -73,6 +75,25 @@ def measured_of(job: Job) -> Measured:
     begin_ns = played.replayed.start_ns[played.begin]
     end_ns = played.replayed.end_ns[played.end]
     return Measured(job, np.concatenate([begin_ns, end_ns[:, -1:]], axis=1))
+
+
+def test_all_numbers_are_of_one_step() -> None:
+    """An exchange that several steps share counts in each of them with its part."""
+    base = mesh_job([RATE_BPS] * 4, "allreduce")
+    once = explain(measured_of(base), base)
+    averaging = local(base, 8)
+    strategy = replace(base.strategy, accumulation=4)
+    accumulating = as_executed(replace(base, strategy=strategy))  # as it would be recorded
+    for job, measured in ((averaging, base), (accumulating, accumulating)):
+        found, steps = explain(measured_of(measured), job), job.strategy.steps
+        assert found.predicted.iteration_ns >= found.compute_ns
+        own_ns = int(averaging.times.update_ns[0, 0].sum()) if job is averaging else 0
+        assert found.compute_ns == once.compute_ns + own_ns
+        for load, of_one in zip(found.loads, once.loads, strict=True):
+            assert load.size_bytes == pytest.approx(of_one.size_bytes / steps, abs=1)
+            assert load.busy_ns == pytest.approx(of_one.busy_ns / steps, rel=1e-4)
+    assert once.limit == "worker 0 up"
+    assert found.limit == "computation"
 
 
 @pytest.mark.parametrize("served", [True, False])
@@ -102,7 +123,7 @@ def test_a_mix_is_predicted_from_either_transport_with_a_wider_interval(served: 
 def test_what_links_carry_is_listed_the_busiest_first() -> None:
     """Four workers and two servers: by hand, from the routes of a strategy (MB)."""
     job = build("mixed", served_job([RATE_BPS] * 4, [RATE_BPS // 4] * 2))
-    found = loads(kind_of(job).replay(job).replayed.graph)
+    found = loads(kind_of(job).replay(job))
     to_servers = sum(bytes_of(job.model, job.strategy.routes, SERVERS))
     of_worker = to_servers + 1.5 * (sum(SIZES) - to_servers)
     table = {load.link: load.size_bytes for load in found}

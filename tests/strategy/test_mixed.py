@@ -132,7 +132,7 @@ def _rebucketed(used: Used) -> Used:
 
 
 def moved_bytes(job: Job) -> dict[str, int]:
-    found = loads(kind_of(job).replay(job).replayed.graph)
+    found = loads(kind_of(job).replay(job))
     assert all(load.busy_ns == round(load.size_bytes * 8e9 / RATE_BPS) for load in found)
     return {load.link: load.size_bytes for load in found}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.job import Host
 from byteprophet.network import payload_bps
+from byteprophet.strategy.builders import build
 from byteprophet.strategy.resources import (
     HostResources,
     Resources,
@@ -108,6 +110,11 @@ def test_a_job_moves_to_other_links() -> None:
     assert moved.cluster.costs.delay_ns == COSTS.delay_ns
     served = served_job([RATE_BPS] * 3, [RATE_BPS])
     assert on_resources(served, hosts(3, 2)).servers == 2
+    cluster = replace(served.cluster, mesh_costs=replace(COSTS, delay_ns=9))
+    mixed = on_resources(build("mixed", replace(served, cluster=cluster)), hosts(3, 2))
+    assert mixed.servers == 2
+    assert mixed.cluster.costs == replace(COSTS, message_cost_ns=7)
+    assert mixed.cluster.mesh_costs == replace(COSTS, delay_ns=9, message_cost_ns=7)
     with pytest.raises(UserError, match=r"have 2 worker\(s\), and the job has 3"):
         on_resources(served, hosts(2, 1))
     with pytest.raises(UserError, match="have no server"):

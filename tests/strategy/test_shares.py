@@ -123,7 +123,7 @@ def test_the_bound_where_only_links_count() -> None:
 
 def moved_bytes(job: Job) -> dict[str, int]:
     """What crosses each host's link upwards in an iteration."""
-    links = loads(kind_of(job).replay(job).replayed.graph)
+    links = loads(kind_of(job).replay(job))
     return {load.link.removesuffix(" up"): load.size_bytes for load in links}
 
 

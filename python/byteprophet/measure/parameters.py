@@ -23,10 +23,11 @@ def measure_parameters(
 ) -> tuple[Model, Times]:
     """The parameters of ``job``, which ``run`` recorded, and their times.
 
-    The times cover the iterations ``numbers``, or, without them, those that all workers recorded
-    completely since gradients share the last buffers. Raises ``UserError`` if one of ``numbers`` is
-    not complete, or if the sizes of some parameters were not recorded. ``use``: of the cores that
-    roles share; None: the times are those of the wall clock.
+    The times have as many passes as those of ``job``. They cover the iterations ``numbers``, or,
+    without them, those that all workers recorded completely since gradients share the last buffers.
+    Raises ``UserError`` if one of ``numbers`` is not complete, or if the sizes of some parameters
+    were not recorded. ``use``: of the cores that roles share; None: the times are those of the wall
+    clock.
     """
     recorded, ranks = run.aligned.events, range(job.workers)
     spans = by_rank(recorded, SPANS, ranks)
@@ -46,7 +47,8 @@ def measure_parameters(
         sent = [served_arrivals(each.rows) for each in by_rank(recorded, TRANSFERS, ranks)]
         clocks = Clocks(spans, sent, use)
     computed = [Computation(events, names, numbers, clocks) for events in spans]
-    return Model(tuple(Parameter(name, sizes_bytes[name]) for name in names)), times_of(computed)
+    model = Model(tuple(Parameter(name, sizes_bytes[name]) for name in names))
+    return model, times_of(computed, job.times.passes)
 
 
 def gradient_sizes_bytes(spans: Events) -> dict[str, int]:

@@ -19,7 +19,7 @@ class ReplayedJob:
     """A job's replayed graph. ``begin``, ``end``: operations, shape (workers, iterations).
 
     ``steps``: how many of the script's steps an iteration of the graph is, because the job
-    accumulates gradients.
+    accumulates gradients, or averages parameters after several steps.
     """
 
     replayed: Replayed

@@ -1,7 +1,8 @@
 """What a strategy makes of a recorded job: iteration time, distance to the bound, load per link.
 
 The job is replayed under the strategy. The loads are the bytes of the flows of its last iteration,
-link by link, so they are what the replay moved and not a formula of its own.
+link by link, so they are what the replay moved and not a formula of its own. If an iteration is
+several of the script's steps, all numbers are of one step.
 
 The interval holds nine in ten of the replayed iterations. The error of the recorded job's replay
 widens it, and so does a transport whose costs were not recorded (``job/assumed_costs.py``), or that
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from byteprophet.bound import bound_of_predicted_ns
-from byteprophet.graph import Connection, Graph
+from byteprophet.graph import Connection
 from byteprophet.job import Job
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.predicted import Predicted
 from byteprophet.job.strategy import MIXED
@@ -26,6 +28,7 @@ from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed
 from byteprophet.order_statistics import median, quantile
+from byteprophet.replay.kinds import ReplayedJob
 from byteprophet.replay.predict import HIGH, LOW, kind_of, warmup_in
 from byteprophet.strategy.routed import on_its_share
 
@@ -35,7 +38,7 @@ _OF_HOSTS = (" up", " down")
 
 @dataclass(frozen=True)
 class Load:
-    """The bytes that cross a link in one iteration, and how long they take it; 0: no limit."""
+    """The bytes that cross a link in a step, and how long they take it; 0: no limit."""
 
     link: str
     size_bytes: int
@@ -46,7 +49,7 @@ class Load:
 class Explanation:
     """``loads``: the busiest link first. ``path``: the critical path's parts, as shares of it.
 
-    ``compute_ns``: forward and backward of the worker that computes longest. ``replay_error``: of
+    ``compute_ns``: a step of the worker that computes longest, without waits. ``replay_error``: of
     the recorded job, unchanged: a prediction cannot be expected to be better. ``assumed``: the
     transport whose costs were not recorded, in words; "": both were, or there is only one.
 
@@ -111,7 +114,7 @@ def explain(measured: Measured, job: Job, other: Measured | None = None) -> Expl
         predicted=Predicted(iteration_ns, interval_ns, least_ns),
         bound_ns=least_ns,
         compute_ns=compute_ns(job),
-        loads=loads(played.replayed.graph),
+        loads=loads(played),
         path=shares(played.replayed),
         replay_error=replay_error,
         assumed=assumed,
@@ -126,15 +129,18 @@ def _missing(recorded: Job, job: Job) -> str:
 
 
 def compute_ns(job: Job) -> int:
-    """Forward and backward of the worker of ``job`` that computes longest, in ns."""
-    return max(
+    """What the worker of ``job`` that computes longest computes in a step, in ns."""
+    job = as_executed(job)
+    iteration_ns = max(
         int(forward_ns.sum()) + backward_ns
         for forward_ns, _, backward_ns, _ in map(job.times.medians, range(job.workers))
     )
+    return iteration_ns // job.strategy.steps
 
 
-def loads(graph: Graph) -> tuple[Load, ...]:
-    """The loads of all hosts' links in the last iteration of ``graph``, the busiest first."""
+def loads(played: ReplayedJob) -> tuple[Load, ...]:
+    """The loads of all hosts' links in a step of the last iteration, the busiest first."""
+    graph = played.replayed.graph
     last = graph.labels.iteration == graph.labels.iteration.max()
     moved = np.zeros(len(graph.links), np.int64)
     bytes_of = np.bincount(
@@ -147,10 +153,8 @@ def loads(graph: Graph) -> tuple[Load, ...]:
             for link in device.route:
                 moved[link] += int(size_bytes)
     return _busiest_first(
-        Load(link.name, int(size), round(int(size) * 8e9 / link.capacity_bps))
-        if link.capacity_bps
-        else Load(link.name, int(size), 0)
-        for link, size in zip(graph.links, moved, strict=True)
+        Load(link.name, size, round(size * 8e9 / link.capacity_bps) if link.capacity_bps else 0)
+        for link, size in zip(graph.links, (moved // played.steps).tolist(), strict=True)
         if size and link.name.endswith(_OF_HOSTS)
     )
 

@@ -24,7 +24,7 @@ from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.input_files import first_repeated, has_schema, parse_table, read_text
 from byteprophet.job import Cluster, Costs, Host, Job
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.monitor.samples import read_network
@@ -267,17 +267,19 @@ def on_resources(job: Job, resources: Resources) -> Job:
     """
     check_workers(job, resources)
     strategy, servers = job.strategy, tuple(host.link for host in resources.servers)
-    if strategy.runtime != BYTEPS:
+    if strategy.runtime not in (BYTEPS, MIXED):
         servers = ()
     elif not servers:
         raise UserError("the resources have no server, and the job was recorded with servers")
     elif len(servers) != job.servers:
         keys = tuple(replace(each, servers=()) for each in strategy.keys if each.partition_bytes)
         strategy = replace(strategy, keys=keys)
+    mesh_costs = job.cluster.mesh_costs
     cluster = Cluster(
         tuple(host.link for host in resources.workers),
         servers,
         resources.costs(job.cluster.costs),
+        None if mesh_costs is None else resources.costs(mesh_costs),
     )
     return replace(job, cluster=cluster, strategy=strategy)
 

@@ -257,7 +257,7 @@ def _explained(job: Job, engine_ns: int, replay_error: float) -> Explanation:
         predicted=Predicted(engine_ns, interval_ns, least_ns),
         bound_ns=least_ns,
         compute_ns=compute_ns(job),
-        loads=loads(played.replayed.graph),
+        loads=loads(played),
         path=shares(played.replayed),
         replay_error=replay_error,
     )
