@@ -18,6 +18,8 @@ from byteprophet.simulate.clusters.constants import constants, uncertain, with_c
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.clusters.write import write_cluster
 from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.costs.sources import cluster_with_costs
+from byteprophet.simulate.costs.table import CostTable, write_table
 from byteprophet.simulate.execute.simulate import simulate_program
 
 from ..jobs import program
@@ -139,6 +141,30 @@ def test_a_calibrated_cluster_is_the_same_when_it_is_read(tmp_path: Path) -> Non
     assert other.of_constants == pytest.approx(one.of_constants, rel=0.05)
     write_cluster(tmp_path / "links.toml", find_cluster("dgx-1v"))
     assert find_cluster(str(tmp_path / "links.toml")) == find_cluster("dgx-1v")
+
+
+def test_a_cluster_that_was_calibrated_with_costs_keeps_both(tmp_path: Path) -> None:
+    """Measured times are relative to the constants before, and the calibrated ones hold."""
+    products = tuple(
+        (m, n, 1024, m * n / 100 + 5_000) for m in (128, 2048, 8192) for n in (1024, 8192)
+    )
+    table = CostTable("a test", products, collectives=(("all-reduce", 2, 1 << 28, 4e7),))
+    costs, saved = tmp_path / "tables" / "costs.json", tmp_path / "cluster.toml"
+    costs.parent.mkdir()
+    write_table(costs, table)
+    measured = cluster_with_costs("dgx-a100", str(costs))
+    found = calibrate(ran(measured, 2, factor=1.1), measured, "a test").cluster
+    write_cluster(saved, found)
+    assert 'costs = "tables/costs.json"' in saved.read_text("utf-8")
+    for given in ("", str(costs)):
+        read = cluster_with_costs(str(saved), given)
+        for job in JOBS:
+            one, other = (simulate_program(program(*job), each) for each in (found, read))
+            assert one.iteration_ns == other.iteration_ns
+        assert [one.source for one in uncertain(read)] == [one.source for one in uncertain(found)]
+    write_table(tmp_path / "others.json", replace(table, launch_ns=9.0))
+    with pytest.raises(UserError, match="its constants fit those: leave out --costs"):
+        cluster_with_costs(str(saved), str(tmp_path / "others.json"))
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "runs.toml"])

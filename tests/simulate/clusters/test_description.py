@@ -47,6 +47,13 @@ def test_every_nvlink_of_a_v100_is_described() -> None:
         ("[network]", "[network]\nuplink_share = 2", "uplink_share is 2: must be more than 0"),
         ("[6, 7, 2]", "[7, 6, 2]", r"node.links: \[7, 6, 2\]: expected"),
         ("adapter_bits_per_s = 100_000_000_000", "adapter_bits_per_s = 1", "one byte per second"),
+        ("[gpu]", "[before_costs]\n[gpu]", "before_costs: must be a table, in a file that has cos"),
+        (
+            "[gpu]",
+            'costs = "a"\n[before_costs.net]\n[gpu]',
+            "before_costs.net: there is no such setting",
+        ),
+        ("[gpu]", 'costs = "a"\n[before_costs]\n[gpu]', r"before_costs: the table \[gpu\] is miss"),
         ("[gpu]", "[gpu", "is not TOML"),
     ],
 )

@@ -134,6 +134,9 @@ class Cluster:
         network: the network between nodes.
         beliefs: how well its constants are known, and from where.
         costs: measured costs that it is simulated with, by name or path; empty: none.
+        before_costs: the cluster that ``costs`` replaced estimates of. Measured times are kept in
+            relation to it, and constants may have been calibrated since. None: ``costs`` have
+            replaced nothing yet.
         shapes: the measured matrix products among them.
         collectives: the measured collectives among them.
         operators: of operators that memory limits: measured time over that of their bytes, by
@@ -147,6 +150,7 @@ class Cluster:
     network: Network
     beliefs: Beliefs = field(default_factory=Beliefs)
     costs: str = ""
+    before_costs: Cluster | None = None
     shapes: Shapes | None = field(default=None, compare=False)
     collectives: CollectiveTimes | None = field(default=None, compare=False)
     operators: Mapping[tuple[str, str], float | Curve] = field(default_factory=dict, compare=False)
@@ -192,7 +196,7 @@ def load_cluster(path: Path) -> Cluster:
     """The cluster described in a TOML file."""
     table = parse_table(read_text(path), str(path))
     name, costs = table.pop("name", path.stem), table.pop("costs", "")
-    parts = {part: table.pop(part, None) for part in PARTS}
+    parts, before = {part: table.pop(part, None) for part in PARTS}, table.pop("before_costs", None)
     sources, correlations = table.pop("sources", {}), table.pop("correlations", {})
     if table:
         raise UserError(f"{path}: {next(iter(table))}: there is no such setting")
@@ -200,23 +204,34 @@ def load_cluster(path: Path) -> Cluster:
         raise UserError(f"{path}: name and costs must be texts")
     if (path.parent / costs).is_file():
         costs = str(path.parent / costs)
-    links = parts["node"].pop("links", []) if isinstance(parts["node"], dict) else []
-    cluster = Cluster(
-        name,
-        _checked(path, "gpu", Gpu, parts["gpu"]),
-        _checked(path, "node", Node, parts["node"]),
-        _checked(path, "network", Network, parts["network"]),
-    )
-    if cluster.network_bytes_per_s == 0:
-        raise UserError(
-            f"{path}: network.adapter_bits_per_s is {cluster.network.adapter_bits_per_s}: must "
-            "give each GPU of a node at least one byte per second"
-        )
-    cluster = _with_links(path, cluster, links)
+    cluster, earlier = _described(str(path), name, parts), None
+    if before is not None:
+        if not costs or not isinstance(before, dict):
+            raise UserError(f"{path}: before_costs: must be a table, in a file that has costs")
+        for key in before.keys() - {*PARTS}:
+            raise UserError(f"{path}: before_costs.{key}: there is no such setting")
+        earlier = _described(f"{path}: before_costs", name, before)
     known = {part: fields(getattr(cluster, part)) for part in PARTS}
     names = {f"{part}.{one.name}" for part, its in known.items() for one in its}
     beliefs = parse_beliefs(path, names, sources, correlations)
-    return replace(cluster, beliefs=beliefs, costs=costs)
+    return replace(cluster, beliefs=beliefs, costs=costs, before_costs=earlier)
+
+
+def _described(where: str, name: str, parts: Mapping[str, Any]) -> Cluster:
+    node = parts.get("node")
+    links = node.pop("links", []) if isinstance(node, dict) else []
+    cluster = Cluster(
+        name,
+        _checked(where, "gpu", Gpu, parts.get("gpu")),
+        _checked(where, "node", Node, node),
+        _checked(where, "network", Network, parts.get("network")),
+    )
+    if cluster.network_bytes_per_s == 0:
+        raise UserError(
+            f"{where}: network.adapter_bits_per_s is {cluster.network.adapter_bits_per_s}: must "
+            "give each GPU of a node at least one byte per second"
+        )
+    return _with_links(where, cluster, links)
 
 
 def largest_part(key: str) -> int:
@@ -224,21 +239,21 @@ def largest_part(key: str) -> int:
     return _LARGEST_SLOWDOWN if key.endswith("_slowdown") else 1
 
 
-def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
+def _checked(where: str, name: str, kind: type[Any], given: Any) -> Any:
     """``given`` as a ``kind`` whose numbers are positive."""
     if not isinstance(given, dict):
-        raise UserError(f"{path}: the table [{name}] is missing")
+        raise UserError(f"{where}: the table [{name}] is missing")
     types = {key: field.type for key, field in kind.__dataclass_fields__.items()}
     fields_of = kind.__dataclass_fields__.items()
     optional = {key for key, field in fields_of if field.default is not MISSING}
     types.pop("links", None)
     for key in given.keys() - types.keys():
-        raise UserError(f"{path}: {name}.{key}: there is no such setting")
+        raise UserError(f"{where}: {name}.{key}: there is no such setting")
     for key, wanted in types.items():
         if key not in given:
             if key in optional:
                 continue
-            raise UserError(f"{path}: {name}.{key} is missing")
+            raise UserError(f"{where}: {name}.{key} is missing")
         value = given[key]
         if wanted in ("str", "bool"):
             good = isinstance(value, str if wanted == "str" else bool)
@@ -248,24 +263,24 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
             good = is_number(value) and 0 < value <= largest_part(key)
         if not good:
             what = _WORDS.get(str(wanted), f"more than 0 and at most {largest_part(key)}")
-            raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")
+            raise UserError(f"{where}: {name}.{key} is {value!r}: must be {what}")
     return kind(**given)
 
 
-def _with_links(path: Path, cluster: Cluster, given: Any) -> Cluster:
+def _with_links(where: str, cluster: Cluster, given: Any) -> Cluster:
     if not given:
         return cluster
     node = cluster.node
     if node.gpus > 8 or not node.link_bytes_per_s:
         raise UserError(
-            f"{path}: node.links: need node.link_bytes_per_s and at most 8 GPUs, got {node.gpus}"
+            f"{where}: node.links: need node.link_bytes_per_s and at most 8 GPUs, got {node.gpus}"
         )
     links = []
     for item in given if isinstance(given, list) else [given]:
         good = isinstance(item, list) and len(item) == 3 and all(type(at) is int for at in item)
         if not good or not 0 <= item[0] < item[1] < node.gpus or not 1 <= item[2] <= 16:
             raise UserError(
-                f"{path}: node.links: {item!r}: expected [GPU, larger GPU, number of NVLinks]"
+                f"{where}: node.links: {item!r}: expected [GPU, larger GPU, number of NVLinks]"
             )
         links.append((item[0], item[1], item[2]))
     return replace(cluster, node=replace(node, links=tuple(links)))

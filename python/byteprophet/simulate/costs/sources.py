@@ -44,10 +44,30 @@ def cluster_with_costs(name: str, costs: str = "") -> Cluster:
     """A cluster by name or file, with these costs, or those that its file names.
 
     Raises:
-        UserError: there is no such cluster, or no such costs.
+        UserError: there is no such cluster, or no such costs, or it was calibrated with others.
     """
     cluster = find_cluster(name)
-    return with_costs(cluster, find_costs(costs or cluster.costs, cluster))
+    table = find_costs(costs or cluster.costs, cluster)
+    if table is None:
+        return cluster
+    before = cluster.before_costs
+    if before is None:
+        found = with_costs(cluster, table)
+        return replace(found, costs=costs or cluster.costs, before_costs=cluster)
+    if costs and table != find_costs(cluster.costs, cluster):
+        raise UserError(
+            f"--costs {costs}: {name} was saved with {cluster.costs}, and its constants fit those: "
+            "leave out --costs, or calibrate the cluster that it was made from"
+        )
+    return replace(
+        with_costs(before, table),
+        gpu=cluster.gpu,
+        node=cluster.node,
+        network=cluster.network,
+        beliefs=cluster.beliefs,
+        costs=cluster.costs,
+        before_costs=before,
+    )
 
 
 def find_costs(name: str, cluster: Cluster) -> CostTable | None:
