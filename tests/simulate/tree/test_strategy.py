@@ -8,6 +8,7 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import compile_program
+from byteprophet.simulate.explain.plain import strategy_words
 from byteprophet.simulate.models.catalogue import find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.operation.mesh import Mesh
@@ -49,6 +50,18 @@ def test_a_file_a_line_and_a_tree_say_the_same(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert forwards[0] == forwards[1] == forwards[2]
     assert len({(one.mesh, one.zero, one.micro_batches) for one in strategies}) == 1
+
+
+def test_a_later_rule_that_recomputes_nothing_holds(tmp_path: Path) -> None:
+    text = _FILE + '[nodes."layers.0"]\nrecompute = false\n[nodes."layers.1"]\nsplit = {}\n'
+    (tmp_path / "strategy.toml").write_text(text, encoding="utf-8")
+    strategy = read_strategy(tmp_path / "strategy.toml", 16)
+    model = build(*find_model("gpt3-1.3b"), strategy.samples)
+    blocks = compile_program(model, strategy).stages[0].blocks[1:4]  # behind the embedding
+    kept = [block.compiled.saved_bytes for block in blocks]
+    assert kept[0] > 2 * kept[1]
+    assert kept[1] == kept[2]
+    assert strategy_words(strategy)["recomputed in the backward pass"] == "layers.*, not layers.0"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,11 @@ def strategy_words(strategy: Strategy) -> dict[str, str]:
         found["pipeline schedule"] = strategy.schedule + chunks
     if strategy.zero:
         found["sharded over data-parallel ranks (zero)"] = str(strategy.zero)
-    recomputed = [rule.pattern or "the whole model" for rule in strategy.rules if rule.recompute]
+    recomputed = [
+        f"{'' if rule.recompute else 'not '}{rule.pattern or 'the whole model'}"
+        for rule in strategy.rules
+        if rule.recompute is not None
+    ]
     if recomputed:
         found["recomputed in the backward pass"] = ", ".join(recomputed)
     if not strategy.overlap:

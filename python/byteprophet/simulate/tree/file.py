@@ -87,8 +87,8 @@ def _rule(path: Path, pattern: str, node: Any) -> Rule:
         if not isinstance(named, list) or not all(isinstance(dim, str) for dim in named):
             raise UserError(f"{where}: split.{axis} is {dims!r}: must be a dimension, or a list")
         splits.append((axis, tuple(named)))
-    recompute, stage = node.get("recompute", False), node.get("stage")
-    if not isinstance(recompute, bool):
+    recompute, stage = node.get("recompute"), node.get("stage")
+    if not isinstance(recompute, bool | None):
         raise UserError(f"{where}: recompute is {recompute!r}: must be true or false")
     if stage is not None and (type(stage) is not int or stage < 0):
         raise UserError(f"{where}: stage is {stage!r}: must be a whole number")

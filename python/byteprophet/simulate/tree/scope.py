@@ -111,7 +111,7 @@ def _settled(strategy: Strategy, scope: Scope) -> Scope:
     for number in sorted(matched):
         rule = strategy.rules[number]
         splits.update(rule.splits)
-        recompute |= rule.recompute
+        recompute = recompute if rule.recompute is None else rule.recompute
         stage = stage if rule.stage is None else rule.stage
         if rule.micro_batches:
             micro_batches, max_ongoing = rule.micro_batches, rule.max_ongoing

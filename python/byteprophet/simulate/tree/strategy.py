@@ -71,7 +71,7 @@ class Rule:
         splits: for a mesh axis, the dimensions that may be split over it at this node and below.
             An operator takes the first that it has. They replace what holds above.
         recompute: whether the forward pass of the node runs again in the backward pass, so that
-            only its inputs are kept.
+            only its inputs are kept; None: not said.
         stage: the pipeline stage of the node; None: as above.
         micro_batches: how many micro-batches of its own the node runs in; 0: not said.
         max_ongoing: how many of these may be between their forward and backward pass; 0: all.
@@ -80,7 +80,7 @@ class Rule:
 
     pattern: str
     splits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    recompute: bool = False
+    recompute: bool | None = None
     stage: int | None = None
     micro_batches: int = 0
     max_ongoing: int = 0
