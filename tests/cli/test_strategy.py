@@ -12,10 +12,15 @@ import pytest
 
 from byteprophet.cli.main import run_cli
 from byteprophet.job.predicted import Predicted
+from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import read_strategy_file, write_strategy
 from byteprophet.optimize.recorded import used_by
+from byteprophet.runtime_settings import STRATEGY
 from byteprophet.strategy.builders import build
 
+from ..diagnose.hand_made import save_run
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
 from ..strategy.jobs import mesh_job, served_job
 
 RATE_BPS = 400_000_000
@@ -86,6 +91,27 @@ def test_what_is_refused(
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", ["make ps RUN --out OUT", "explain FILE RUN", "search RUN --out OUT"]
+)
+def test_a_run_whose_model_ran_as_its_record_does_not_say_is_refused(
+    arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its times are those of compiled regions, of which a run with servers keeps nothing."""
+    places = {"FILE": tmp_path / "served.json", "OUT": tmp_path / "out"}
+    job = a_job("fifo", iterations=4)
+    config = {**config_of(job), "environment": {STRATEGY: str(places["FILE"])}}
+    refusals = []
+    for regions in ((), (Region(("layer1",), compiled=True),)):
+        used = used_by(replace(job, strategy=replace(job.strategy, regions=regions)), job)
+        write_strategy(places["FILE"], used)
+        places["RUN"] = tmp_path / f"{len(regions)} regions"
+        save_run(places["RUN"], record(job)[0], {**config, "strategy_digest": used.digest})
+        run_cli(["strategy", *(str(places.get(word, word)) for word in arguments.split())])
+        refusals.append("served.json says: use the run that it came" in capsys.readouterr().err)
+    assert refusals == [False, True]
 
 
 def _save_what_no_job_runs(files: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_run_with_regions_is_refused(tmp_path: Path, record: Callable[..., Con
     check_given(record())
     regions = replace(job, strategy=replace(job.strategy, regions=(Region(("0",), True),)))
     given(regions, tmp_path)
-    with pytest.raises(UserError, match=r"given\.json says: optimise the run it came from"):
+    with pytest.raises(UserError, match=r"given\.json says: use the run that it came from"):
         check_given(record())
     check_given({"environment": {}})
 

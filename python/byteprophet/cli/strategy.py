@@ -27,7 +27,7 @@ from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.compressing_costs import with_compressing_costs
-from byteprophet.optimize.recorded import used_by
+from byteprophet.optimize.recorded import check_model_known, used_by
 from byteprophet.replay.under import check_fits, under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.schedulers import resolve
@@ -364,7 +364,9 @@ def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:
 
 def _measured(run: Run, *, is_wall_clock: bool) -> Measured:
     """The job of ``run``, as ``byteprophet replay`` measures it unless by the wall clock alone."""
-    return measure_run(run) if is_wall_clock else measure_on_cores(run)
+    measured = measure_run(run) if is_wall_clock else measure_on_cores(run)
+    check_model_known(run, measured.job)
+    return measured
 
 
 def _told(other: Path | None, routed: bool) -> Measured | None:

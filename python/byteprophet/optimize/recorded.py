@@ -12,7 +12,7 @@ from byteprophet import schedulers
 from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.job import Job
-from byteprophet.job.strategy import DDP, MIXED
+from byteprophet.job.strategy import BYTEPS, DDP, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.given_strategy import given_file, strategy_now
@@ -79,8 +79,17 @@ def check_given(config: Mapping[str, Any]) -> Used | None:
             "any more as it was: put that back, or record the job again"
         )
     if used.strategy.changes_model:
-        raise UserError(f"this run trains as {given} says: optimise the run it came from")
+        raise UserError(f"this run trains as {given} says: use the run that it came from")
     return used
+
+
+def check_model_known(run: Run, job: Job) -> None:
+    """Refuse ``job``, which ``run`` recorded, if its strategy changed the model unknown to it.
+
+    A run without servers, or with two transports, keeps all of its strategy. Raises ``UserError``.
+    """
+    if job.strategy.runtime == BYTEPS:
+        check_given(run.config)
 
 
 def given_of(config: Mapping[str, Any]) -> Path | None:

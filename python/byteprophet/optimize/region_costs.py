@@ -87,7 +87,7 @@ def measure_region_costs(
     given = check_given(config)
     used = spec.environment.get(STRATEGY, "")
     if used and given is not None and given.strategy.changes_gradients:
-        raise UserError(f"this run trains as {used} says: optimise the run it came from")
+        raise UserError(f"this run trains as {used} says: use the run that it came from")
     if config.get("elsewhere"):
         progress(
             "regions are measured on this machine, and the run was recorded with --on: do this on "

@@ -23,6 +23,7 @@ from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.outcome import measured_ns, replayed
+from byteprophet.optimize.recorded import check_model_known
 from byteprophet.strategy.resources import Resources, check_roles, check_workers, on_resources
 from byteprophet.workload.as_job import model_of, times_of
 from byteprophet.workload.model import Workload
@@ -88,6 +89,7 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
     why = _why_not(run.config, job)
     if why:
         raise UserError(f"{run.directory}: {why}")
+    check_model_known(run, job)
     check_workers(job, resources)
     was_ns, (_, _, error) = measured_ns(measured), replayed(measured)
     if job.strategy.runtime != BYTEPS:
