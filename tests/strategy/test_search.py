@@ -38,6 +38,7 @@ from byteprophet.strategy.search.outcome import (
 )
 from byteprophet.strategy.search.run import search
 from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
+from byteprophet.strategy.search.trials import Runner
 from byteprophet.strategy.search.units import Units
 from byteprophet.workload import Tensor, Workload, to_toml
 
@@ -83,7 +84,7 @@ class Engine:
             yield label, self._times_ns(path)
 
     def _times_ns(self, path: Path | None) -> Int64Array:
-        job = self.predictor.bases.mesh
+        job = self.predictor.bases.baseline
         if path is not None:
             job = job_under(self.predictor.bases, read_strategy_file(path))
         time_ns = float(self.predictor.predicted_ns(job))
@@ -93,7 +94,7 @@ class Engine:
 
 
 def found(
-    job_bases: Bases, directory: Path, trials: int = 0, runner: Engine | None = None
+    job_bases: Bases, directory: Path, trials: int = 0, runner: Runner | None = None
 ) -> Outcome:
     return search(
         job_bases,
@@ -182,6 +183,26 @@ def test_trials_decide_where_the_engine_is_wrong(slower: float, tmp_path: Path) 
     repeated = found(job_bases, tmp_path, 8, again)
     assert again.runs == 0
     assert repeated.as_json() | {"search_s": 0} == result.as_json() | {"search_s": 0}
+
+
+@pytest.mark.parametrize("servers", [(), (1.0, 1.0)])
+def test_if_all_trials_are_slower_the_baseline_is_the_result(
+    servers: tuple[float, ...], tmp_path: Path
+) -> None:
+    """Of a workload: its servers under the default policy, or else the planned order."""
+    job_bases = bases((1, 1, 1, 1), servers)
+    baseline_ns = 10**6
+
+    def run(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Int64Array]]:
+        for label, path in files.items():
+            yield label, np.full(8, baseline_ns if path is None else 2 * baseline_ns, np.int64)
+
+    result = found(job_bases, tmp_path, 4, run)
+    assert result.best.digest == job_bases.used(job_bases.baseline).digest
+    assert result.best.name == ("ps" if servers else "dear-planned")
+    assert (result.iteration_ns, result.baseline_ns) == (baseline_ns, baseline_ns)
+    assert result.is_measured
+    assert read_strategy_file(tmp_path / "strategy.json").digest == result.best.digest
 
 
 def test_a_search_of_other_resources_begins_anew(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ class Bases:
     recorded: Job | None = None
 
     @property
+    def baseline(self) -> Job:
+        """What runs beside the candidates of a trial (``trials.py``)."""
+        return self.recorded or self.served or self.mesh
+
+    @property
     def server_bps(self) -> list[int]:
         """The payload rates of the servers' links; 0: not limited."""
         return [] if self.routed is None else [h.slower_bps for h in self.routed.cluster.servers]

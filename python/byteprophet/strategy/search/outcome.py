@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byteprophet.strategy.explanation import Explanation
-from byteprophet.strategy.search.candidates import RECORDED, Candidate
+from byteprophet.strategy.search.candidates import Candidate
 from byteprophet.strategy.search.trials import Trial
 
 NEAR_BOUND, NOTHING_BETTER, BUDGET, NO_TRIALS = (
@@ -31,7 +31,7 @@ class Outcome:
         engine_error: how far predictions are off, as a part of the time (``ranker.py``).
         candidates: all, the fastest by the engine first.
         trials: those that ran, the fastest first.
-        baseline_ns: the recorded job beside them; None without trials.
+        baseline_ns: the recorded job, or the workload's default, beside them; None without trials.
         ended: why the search ended.
         replays: how many routings the engine replayed.
         search_s: how long the search on the engine took.
@@ -52,10 +52,8 @@ class Outcome:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the best one ran."""
-        if self.best.by == RECORDED:
-            return self.baseline_ns is not None
-        return any(trial.candidate.digest == self.best.digest for trial in self.trials)
+        """Whether the best one ran, in a trial or as the baseline."""
+        return bool(self.trials)
 
     @property
     def gap(self) -> float:

@@ -102,7 +102,7 @@ def search(
     ran = Trials(kept.rounds, of, runner, kept.file_of, say)
     ended, ranker = _tried(candidates, ran, trials, predictor.bound_ns, kept, say)
     ordered = sorted(ran.all, key=lambda trial: trial.ratio)
-    best, iteration_ns = _chosen(candidates, ran)
+    best, iteration_ns = _chosen(candidates, ran, bases.used(bases.baseline).digest)
     kept.keep_best(best)
     return Outcome(
         best=best,
@@ -231,10 +231,10 @@ def _nothing_better(candidates: Sequence[Candidate], ran: Trials, ranker: Ranker
     return bool(expected.min() > np.log(best_ns) + ranker.error)
 
 
-def _chosen(candidates: Sequence[Candidate], ran: Trials) -> tuple[Candidate, int]:
+def _chosen(candidates: Sequence[Candidate], ran: Trials, baseline: str) -> tuple[Candidate, int]:
     """The result, and its time: the best median of those that ran most often, if any did.
 
-    It is the recorded strategy if none was faster than that.
+    It is the baseline, whose strategy has the digest ``baseline``, if none was faster than that.
     """
     if not ran.count:
         return candidates[0], candidates[0].engine_ns
@@ -242,9 +242,9 @@ def _chosen(candidates: Sequence[Candidate], ran: Trials) -> tuple[Candidate, in
     best = min(
         (trial for trial in ran.all if len(trial.ratios) == most), key=lambda trial: trial.ratio
     )
-    recorded = next((each for each in candidates if each.by == RECORDED), None)
-    if best.ratio >= 1 and recorded is not None and ran.baseline_ns is not None:
-        return recorded, ran.baseline_ns
+    start = next((each for each in candidates if each.digest == baseline), None)
+    if best.ratio >= 1 and start is not None and ran.baseline_ns is not None:
+        return start, ran.baseline_ns
     return best.candidate, best.iteration_ns
 
 
