@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from byteprophet.cli.main import run_cli
+from byteprophet.input_files import parse_json
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.simulate.clusters.description import cluster_names
 from byteprophet.simulate.costs.reference_operators import names
@@ -29,7 +30,9 @@ def test_shows_all_constants_with_their_source(
             assert "±" in line
     assert "not stated" not in printed
     assert run_cli(["cluster", "show", name, "--json"]) == 0
-    constants = json.loads(capsys.readouterr().out)["constants"]
+    constants = parse_json(capsys.readouterr().out)["constants"]
+    assert constants["gpu.launch_ns"]["most"] is None  # a whole number has no limit
+    assert constants["gpu.matmul_efficiency"]["most"] == 1
     assert constants["gpu.matmul_efficiency"]["uncertainty"] > 0
     assert constants["gpu.flops_per_s"]["source"].startswith("NVIDIA")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Annotated
 
 import typer
@@ -104,7 +105,10 @@ def _constants(cluster: Cluster) -> Table:
 def _as_json(cluster: Cluster) -> dict[str, object]:
     return {
         "name": cluster.name,
-        "constants": {one.name: vars(one) for one in constants(cluster)},
+        "constants": {
+            one.name: {**vars(one), "most": one.most if isfinite(one.most) else None}
+            for one in constants(cluster)
+        },
         "links": cluster.node.links,
         **beliefs_as_tables(cluster.beliefs),
     }

@@ -99,6 +99,13 @@ def test_a_constant_on_which_a_time_hardly_depends_is_no_factor_without_bound() 
     assert abs(found.errors[0]) < abs(found.errors_before[0]) / 2
 
 
+def test_if_all_constants_are_exact_runs_set_none() -> None:
+    exact = {one.name: Source("exact", 0.0) for one in constants(CLUSTER)}
+    cluster = replace(CLUSTER, beliefs=Beliefs(exact))
+    with pytest.raises(UserError, match="cluster dgx-a100: all its constants have uncertainty = 0"):
+        calibrate(ran(cluster, 1), cluster, "a test")
+
+
 def test_the_interval_is_that_of_normal_distributions() -> None:
     """With one uncertain constant: as a fine grid of it says."""
     exact = {one.name: Source("exact", 0.0) for one in constants(CLUSTER)}

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.calibrate.sensitivity import Job, Vector, log_slopes, log_time
 from byteprophet.simulate.clusters.beliefs import Beliefs, Source
 from byteprophet.simulate.clusters.constants import (
@@ -108,8 +109,16 @@ def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrate
         runs: measured runs on this cluster, and collectives that ran alone on it.
         cluster: its description, with what is known of its constants.
         source: what is stated as the source of constants that the runs say something about.
+
+    Raises:
+        UserError: all constants are exact.
     """
     before = uncertain(cluster)
+    if not before:
+        raise UserError(
+            f"cluster {cluster.name}: all its constants have uncertainty = 0, so runs set none: "
+            "state uncertainties of those that are not exact"
+        )
     names = [one.name for one in before]
     start = np.log([one.value for one in before])
     spread = np.array([one.uncertainty for one in before])
@@ -126,7 +135,7 @@ def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrate
             counts = _counts(errors)
         pull = known @ (start - at) + found.slopes.T @ (counts * errors) / NOISE**2
         step = np.linalg.solve(known + _information(counts, found.slopes), pull)
-        too_large = float(np.abs(step).max(initial=0.0)) / _LARGEST_STEP
+        too_large = float(np.abs(step).max()) / _LARGEST_STEP
         step /= max(1.0, too_large)
         current = with_constants(current, dict(zip(names, np.exp(at + step), strict=True)))
         values = {one.name: one.value for one in constants(current)}
