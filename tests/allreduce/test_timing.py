@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byteprophet.allreduce.order import iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 from byteprophet.bound import all_reduced_bytes
 from byteprophet.workload import load
@@ -47,6 +49,26 @@ def test_of_a_workload(name: str) -> None:
     for tensor, found in zip(reversed(workload.tensors), reversed(timing.tails_ns), strict=True):
         tail_ns += tensor.forward_ns
         assert found == tail_ns
+
+
+def test_forward_computes_as_long_with_parts_in_place_of_parameters() -> None:
+    """A first part that is needed late is waited for from then on, and not from step() on."""
+    link = Link(2, 8 * 10**9)  # a byte per nanosecond and rank, of which half is sent each way
+    whole = Timing(tuple(Parameter(name, 40, 0, 100) for name in "abcd"), 30, link)
+    parts = [
+        [],
+        [Parameter("b.0", 20, 20, 0), Parameter("b.1", 20, 20, 0)],
+        [],
+        [whole.parameters[3]],
+    ]
+    found = whole.replaced(parts)
+    assert (found.lead_ns, found.forward_ns, found.compute_ns) == (100, 400, 430)
+    assert [each.name for each in found.parameters] == ["b.0", "b.1", "d"]
+    assert [each.forward_ns for each in found.parameters] == [0, 200, 100]
+    assert found.replaced([[], [], [whole.parameters[3]]]).lead_ns == 300
+    assert iteration_ns("allreduce", found, ((0, 1), (2,))) == found.compute_ns
+    late = replace(found, parameters=(Parameter("b.0", 400, 20, 200), found.parameters[2]))
+    assert iteration_ns("allreduce", late, ((0,), (1,))) == 20 + 400 + 300
 
 
 def test_readiness_ties_go_backwards_and_the_unused_comes_last() -> None:

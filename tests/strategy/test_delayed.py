@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.allreduce.strategies import best_strategy, timing_of
+from byteprophet.allreduce.timing import Timing
 from byteprophet.bound import bound_ns
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
-from byteprophet.job import Job
+from byteprophet.job import Job, Strategy
 from byteprophet.job.strategy import Delay
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.optimize.recorded import used_by
@@ -44,6 +46,24 @@ def test_a_user_s_word_delays_averages_and_no_builder_does(builder: str) -> None
         bucket.sharded and set(bucket.parameters) & {"large", "layer.0", "layer.1"}
         for bucket in job.strategy.buckets
     )
+
+
+@pytest.mark.parametrize("name", ["in", "large"])
+def test_the_others_are_planned_for_the_whole_computation(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if what is delayed comes first: forward then needs the others later."""
+    planned: list[Timing] = []
+
+    def plan(timing: Timing, runtime: str) -> Strategy:
+        planned.append(timing)
+        return best_strategy(timing, runtime)
+
+    monkeypatch.setattr("byteprophet.strategy.delayed.best_strategy", plan)
+    mesh("dear-planned", f"{name}=1")
+    (timing,) = planned
+    assert timing.compute_ns == timing_of(mesh_job([RATE_BPS] * 3)).compute_ns
+    assert timing.lead_ns == (5_000_000 if name == "in" else 0)
 
 
 def test_an_explanation_tells_what_a_delay_gains() -> None:

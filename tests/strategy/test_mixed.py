@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from byteprophet import schedulers
+from byteprophet.allreduce.grouping import best_groups
+from byteprophet.allreduce.groups import Groups
+from byteprophet.allreduce.timing import Timing
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Policy, Strategy, Times
@@ -20,7 +23,7 @@ from byteprophet.replay.predict import kind_of
 from byteprophet.runtime_settings import DEFAULT_TIMEOUT_S
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.explanation import loads
-from byteprophet.strategy.mixed import busiest, fraction_of, routes_for, why_useless
+from byteprophet.strategy.mixed import busiest, fraction_of, routes_for, why_useless, with_routes
 from byteprophet.strategy.ways import differences, facts, ways
 
 from .jobs import COSTS, NAMES, SIZES, mesh_job, served_job
@@ -82,6 +85,27 @@ def test_the_fraction_holds_wherever_forward_stands(seed: int) -> None:
 
 def built(job: Job) -> Job:
     return build("mixed", job)
+
+
+def test_the_mesh_is_planned_for_the_whole_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the first gradients go to servers: forward then needs the others later."""
+    planned: list[Timing] = []
+
+    def groups(runtime: str, timing: Timing) -> Groups:
+        planned.append(timing)
+        return best_groups(runtime, timing)
+
+    monkeypatch.setattr("byteprophet.strategy.mixed.best_groups", groups)
+    job = four_and_two(True)
+    ways_of = [SERVERS, SERVERS, MESH, SERVERS, MESH, MESH]
+    routes = tuple(
+        Route(each.name, (Piece(each.size_bytes, way),))
+        for each, way in zip(job.model.parameters, ways_of, strict=True)
+    )
+    with_routes(job, routes, 0.3)
+    (timing,) = planned
+    assert [each.forward_ns for each in timing.parameters] == [10**7, 5 * 10**6, 5 * 10**6]
+    assert timing.lead_ns == 10**7
 
 
 @pytest.mark.parametrize("served", [True, False])

@@ -71,8 +71,7 @@ def strategy_for(job: Job, runtime: str, bucket_bytes: int = 0) -> Strategy:
     if runtime == FSDP2:
         return _units(timing, bucket_bytes or DDP_FIRST_BUCKET_BYTES)
     if not bucket_bytes:
-        groups, order = best_plan(runtime, timing)
-        return _planned(runtime, timing, groups, order)
+        return best_strategy(timing, runtime)
     groups = fixed_size(timing, bucket_bytes)
     # Without a plan, "dear-planned" is DeAR with all-gathers that carry gradients.
     order = (dear if runtime == DEAR_PLANNED else RUNTIMES[runtime])(timing, groups)
@@ -81,6 +80,11 @@ def strategy_for(job: Job, runtime: str, bucket_bytes: int = 0) -> Strategy:
         return strategy
     whole = tuple(replace(bucket, sharded=False) for bucket in strategy.buckets)
     return replace(strategy, buckets=whole)
+
+
+def best_strategy(timing: Timing, runtime: str) -> Strategy:
+    """The strategy that ``runtime``, one of ours, plans for ``timing``."""
+    return _planned(runtime, timing, *best_plan(runtime, timing))
 
 
 def strategy_of_groups(timing: Timing, runtime: str, groups: Groups) -> Strategy:

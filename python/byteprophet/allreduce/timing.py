@@ -9,7 +9,7 @@ Time 0 is the start of backward.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -125,12 +125,13 @@ class Timing:
 
     ``backward_ns`` is the time until ``step()`` is called, when the next forward starts. A
     parameter without a gradient counts as ready at that time, because only then is it known that
-    there is none.
+    there is none. ``lead_ns``: what forward computes before it needs the first parameter.
     """
 
     parameters: tuple[Parameter, ...]
     backward_ns: int
     link: Link
+    lead_ns: int = 0
 
     def __post_init__(self) -> None:
         if not self.parameters:
@@ -150,6 +151,23 @@ class Timing:
         )
         return cls(parameters, workload.backward_ns, link)
 
+    def replaced(self, parts: Sequence[Sequence[Parameter]]) -> Timing:
+        """The same computation with ``parts`` in place of each parameter; none: it is left out.
+
+        What forward computes from a parameter on counts for the last part up to there, or, if there
+        is none yet, for ``lead_ns``. Forward times of ``parts`` do not count.
+        """
+        found: list[Parameter] = []
+        lead_ns = self.lead_ns
+        for each, own in zip(self.parameters, parts, strict=True):
+            found += [replace(part, forward_ns=0) for part in own]
+            if found:
+                last_ns = found[-1].forward_ns + each.forward_ns
+                found[-1] = replace(found[-1], forward_ns=last_ns)
+            else:
+                lead_ns += each.forward_ns
+        return replace(self, parameters=tuple(found), lead_ns=lead_ns)
+
     @property
     def size_bytes(self) -> int:
         """The total size of all parameters."""
@@ -163,7 +181,7 @@ class Timing:
     @property
     def forward_ns(self) -> int:
         """The time of a forward pass without waits."""
-        return self.tails_ns[0]
+        return self.lead_ns + self.tails_ns[0]
 
     @property
     def compute_ns(self) -> int:

@@ -11,18 +11,17 @@ the others share the link with it. So both are replayed, and the faster one is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.allreduce.strategies import best_strategy, timing_of
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
-from byteprophet.job import Bucket, Job, Model, Strategy
+from byteprophet.job import Bucket, Job, Strategy
 from byteprophet.job.staleness import divided, read_staleness, steps_by_name, with_staleness
 from byteprophet.job.strategy import OURS, Delay
-from byteprophet.job.times import Times
 from byteprophet.replay.all_reduce import replay_job, with_strategy
 
 OPTION = "--staleness"
@@ -76,7 +75,9 @@ def _planned_around(job: Job, delays: Sequence[Delay]) -> Strategy:
     """
     steps = steps_by_name(delays)
     others = steps.keys() | job.strategy.compressor_of.keys()
-    planned = strategy_for(_without(job, others), job.strategy.runtime)
+    timing = timing_of(job)
+    timing = timing.replaced([[each] * (each.name not in others) for each in timing.parameters])
+    planned = best_strategy(timing, job.strategy.runtime)
     parts = divided(job.strategy.buckets, steps)
     late = [part for part in parts if part.parameters[0] in steps]
     places = job.model.places
@@ -102,25 +103,3 @@ def _planned_around(job: Job, delays: Sequence[Delay]) -> Strategy:
         for number, bucket in enumerate([*planned.buckets, *late])
     )
     return replace(job.strategy, buckets=buckets, staleness=tuple(delays))
-
-
-def _without(job: Job, names: Collection[str]) -> Job:
-    """``job`` without the gradients of ``names``. It computes as before.
-
-    What forward computes with a parameter that is left out belongs to the one before it.
-    """
-    kept = [place for place, name in enumerate(job.model.names) if name not in names]
-    times = job.times
-    forward_ns = np.add.reduceat(times.forward_ns, kept, axis=2)
-    return replace(
-        job,
-        model=Model(tuple(job.model.parameters[place] for place in kept)),
-        times=Times(
-            forward_ns=forward_ns,
-            ready_ns=times.ready_ns[..., kept],
-            backward_ns=times.backward_ns,
-            update_ns=times.update_ns[..., kept],
-            passes=times.passes,
-            between_ns=times.between_ns,
-        ),
-    )

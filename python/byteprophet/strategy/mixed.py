@@ -231,24 +231,21 @@ def _buckets(job: Job, routes: tuple[Route, ...], fraction: float) -> tuple[Buck
 
 
 def _of_mesh(timing: Timing, routes: tuple[Route, ...], share: float, is_cast: bool) -> Timing:
-    """The timing of what goes over the mesh, on ``share`` of the links.
-
-    Forward times of other parameters count for the one of the mesh that comes before them.
-    """
+    """The timing of what goes over the mesh, on ``share`` of the links."""
     parts: dict[str, list[Part]] = {}
     for part in parts_of(routes):
         if part.way == MESH:
             parts.setdefault(part.tensor, []).append(part)
-    found: list[Timed] = []
-    for each in timing.parameters:
-        for part in parts.get(each.name, []):
-            size_bytes = max(1, part.size_bytes // 2 if is_cast else part.size_bytes)
-            found.append(Timed(part.name, size_bytes, each.ready_ns, 0))
-        if found:
-            forward_ns = found[-1].forward_ns + each.forward_ns
-            found[-1] = replace(found[-1], forward_ns=forward_ns)
+    divisor = 2 if is_cast else 1
+    found = [
+        [
+            Timed(part.name, max(1, part.size_bytes // divisor), each.ready_ns, 0)
+            for part in parts.get(each.name, ())
+        ]
+        for each in timing.parameters
+    ]
     rates_bps = [max(1, round(rate * share)) for rate in timing.link.rates_bps]
-    return Timing(tuple(found), timing.backward_ns, Link.of_ranks(rates_bps, MESSAGE_NS))
+    return replace(timing.replaced(found), link=Link.of_ranks(rates_bps, MESSAGE_NS))
 
 
 def _keys(job: Job) -> tuple[Keys, ...]:
