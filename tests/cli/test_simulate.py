@@ -52,6 +52,11 @@ def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: P
         ([*_ANY, "gpt2", "--strategy", "dp=8", "--gpu-mtbf", "0"], "between failures"),
         ([*_ANY, "gpt2", "--checkpoint", "9"], "--checkpoint needs --gpu-mtbf"),
         ([*_ANY, "gpt2", "--seed", "9"], "--seed needs --jitter"),
+        (
+            [*_ANY, "gpt2", "--workload", "w.toml", "--straggler", "1=2"],
+            "--straggler has no effect",
+        ),
+        ([*_ANY, "gpt2", "--workload", "w.toml", "--jitter", "0.1"], "--jitter has no effect"),
         ([*_ANY, "gpt2", "--batch", "8", "--jitter", "0.1"], "need --strategy, not --batch"),
         ([*_ANY, "gpt2", "--strategy", "precision=fp8"], "needs gpu.fp8_flops_per_s"),
         ([*_GPT, "tp=16 pp=8 sp=1 zero=9"], "zero is 9"),

@@ -102,8 +102,8 @@ class _Build:
         for rank in (rank for ranks in self._ranks.of for rank in ranks):
             rank.factor = replicas.factor(rank.member, rank.pp_rank)
         self._collectives = BucketCollectives(self._ranks, tables, mesh)
-        posted = program.strategy.posted_receives and mesh.pp > 1
-        self._in_line = bool(tables.costs.cluster.network.requests_in_line)
+        posted = program.strategy.posted_receives
+        self._in_line = tables.costs.cluster.network.requests_in_line
         self._messages: list[Message] = []
         self._receives = receives_of(program.actions) if posted else []
         counts = len(program.stages), len(Act), self._strategy.micro_batches
