@@ -127,7 +127,7 @@ def _row(row: Mapping[str, str], sizes: tuple[int, int], gpus: int) -> Row:
     tp, pp, micro_batch = (int(row[name]) for name in ("TP", "PP", "MBS"))
     dp = gpus // (tp * pp)
     precision = "deepspeed_bf16" if layers % pp and (layers + 2) % pp == 0 else "fp16"
-    pipelined = "overlap_p2p=0 scatter_gather=1 " if pp > 1 else ""
+    pipelined = f"overlap_p2p=0 scatter_gather={int(tp > 1)} " if pp > 1 else ""
     strategy = parse_strategy(
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} zero={zero} "
         f"micro_batches={int(row['GBS']) // (dp * micro_batch)} "

@@ -76,7 +76,7 @@ def _cluster(system: str) -> Cluster:
     """The peaks of a system; SimAI's are those of H100 nodes with 8 adapters of 400 Gb/s."""
     if system == _SIMAI:
         found = find_cluster("dgx-h100")
-        return replace(found, network=replace(found.network, ring_only=1))
+        return replace(found, network=replace(found.network, ring_only=True))
     found = find_cluster("dgx-h100" if "H100" in system else "dgx-a100")
     adapters = 32 if "H100" in system else 4
     network = replace(found.network, adapters=adapters, adapter_bits_per_s=100_000_000_000)

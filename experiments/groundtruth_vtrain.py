@@ -93,7 +93,7 @@ def _row(line: str, row: Mapping[str, str]) -> Row:
     dp, micro_batch = number("data parallelism"), number("micro batch")
     tp, pp = number("tensor parallelism"), number("pipeline parallelism")
     micro_batches = number("global batch") // (dp * micro_batch)
-    pipelined = "overlap_p2p=0 scatter_gather=1 " if pp > 1 else ""
+    pipelined = f"overlap_p2p=0 scatter_gather={int(tp > 1)} " if pp > 1 else ""
     strategy = parse_strategy(
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} micro_batches={micro_batches} "
         f"recompute=full overlap=0 {pipelined}precision=bf16_unfused",

@@ -168,10 +168,10 @@ def _described(table: CostTable, rate_bps: int) -> Cluster:
         adapter_bits_per_s=rate_bps // _HALVED,
         efficiency=_EFFICIENCY,
         step_ns=_STEP_NS,
-        ring_only=1,
-        all_reduce_only=1,
+        ring_only=True,
+        all_reduce_only=True,
         collectives_at_once=2,
-        requests_in_line=1,
+        requests_in_line=True,
     )
     cluster = with_costs(
         Cluster("namespaces on this machine", gpu, node, network),

@@ -44,6 +44,7 @@ from statistics import geometric_mean, mean, median
 from typing import Any
 
 import numpy as np
+from random_routings import busiest_ns, sampled_routings
 from recorded import add_places
 from rows import Row, Rows
 from scipy.stats import kendalltau, spearmanr
@@ -66,7 +67,6 @@ from byteprophet.strategy.search.engine import Routing
 from byteprophet.strategy.search.kept import Kept
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import learned, search
-from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
 from byteprophet.strategy.search.trials import Paced, Runner, Trial, Trials, paced_runner
 from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload, load, to_toml

@@ -52,6 +52,11 @@ def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: P
         ([*_ANY, "gpt2", "--strategy", "dp=8", "--gpu-mtbf", "0"], "between failures"),
         ([*_ANY, "gpt2", "--checkpoint", "9"], "--checkpoint needs --gpu-mtbf"),
         ([*_ANY, "gpt2", "--seed", "9"], "--seed needs --jitter"),
+        (
+            [*_ANY, "gpt2", "--workload", "w.toml", "--straggler", "1=2"],
+            "--straggler has no effect",
+        ),
+        ([*_ANY, "gpt2", "--workload", "w.toml", "--jitter", "0.1"], "--jitter has no effect"),
         ([*_ANY, "gpt2", "--batch", "8", "--jitter", "0.1"], "need --strategy, not --batch"),
         ([*_ANY, "gpt2", "--strategy", "precision=fp8"], "needs gpu.fp8_flops_per_s"),
         ([*_GPT, "tp=16 pp=8 sp=1 zero=9"], "zero is 9"),
@@ -100,10 +105,9 @@ def test_says_before_the_work_that_nothing_could_be_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").touch()
-    for module in ("simulate", "simulate_search"):
-        monkeypatch.delattr(f"byteprophet.cli.{module}.load_model")  # no work without it
+    for module, load in (("simulate", "load_model"), ("simulate_search", "load_source")):
+        monkeypatch.delattr(f"byteprophet.cli.{module}.{load}")  # no work without it
         monkeypatch.delattr(f"byteprophet.cli.{module}.write_whole")
-    monkeypatch.delattr("byteprophet.cli.simulate_search.search")
     assert run_cli([*_ANY, "gpt2", *how, option, str(tmp_path / name)]) == 2
     error = capsys.readouterr().err
     assert f"{name}: cannot be written: " in error
@@ -118,6 +122,7 @@ def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: P
     best = min((one for one in found if one["fits"]), key=lambda one: one["iteration_ns"])
     printed = capsys.readouterr().out
     assert best["strategy"] in printed
+    assert "8 samples of 1,024 tokens per iteration" in " ".join(printed.split())
     assert "Not simulated" in printed  # 50,257 rows of the embedding cannot be split
     assert run_cli([*call, "--strategy", "tp=8"]) == 2
     assert "--strategy cannot be combined with --batch" in capsys.readouterr().err
@@ -143,6 +148,12 @@ def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert run_cli(call) == 0
         printed.append(capsys.readouterr().out.splitlines()[1:])
     assert printed[0] == printed[1]
+    path.write_text(json.dumps(config | {"max_position_embeddings": 131072}), encoding="utf-8")
+    for more, tokens in (([], "8,192"), (["--sequence", "131072"], "131,072")):
+        assert run_cli([*call[:1], str(path), *call[2:], *more]) == 0
+        assert f"8.03 billion parameters, {tokens} tokens per sample, on 8 GPUs" in (
+            capsys.readouterr().out
+        )
     for change, said in (
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"intermediate_size": None}, "intermediate_size is missing"),

@@ -25,6 +25,7 @@ from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.search import pareto, search
+from byteprophet.simulate.models.load import load_source
 
 from ..chromium import needs_chromium, run_chromium
 from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
@@ -281,7 +282,8 @@ def test_a_search_for_strategies(tmp_path: Path, browser: Browser) -> None:
     drawn = Drawn(text)
     drawn.check(["summary", "search", *OF_SIMULATION[1:]], charts=7)
     assert drawn.empty() == []
-    front = pareto(search(Job("gpt2", "dgx-a100", 8, 16), lambda done, total: None))
+    job = Job("gpt2", "dgx-a100", 8, 16)
+    front = pareto(search(job, load_source(job.model), lambda done, total: None))
     for one in front:
         assert f'<td class="text wide">{one.strategy}</td>' in text
 

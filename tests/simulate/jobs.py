@@ -56,12 +56,12 @@ def random_job(seed: int) -> tuple[TransformerConfig, Strategy]:
     text = (
         f"tp={tp} pp={pp} cp={cp} ep={ep} dp={dp} schedule={schedule} chunks={chunks} zero={zero} "
         f"micro_batches={pp * pick.randint(1, 3)} micro_batch={pick.randint(1, 2)} "
-        f"max_ongoing={pick.randint(0, 3) if schedule == '1f1b' else 0} "
+        f"max_ongoing={pick.randint(0, 3) if schedule == '1f1b' and pp > 1 else 0} "
         f"sp={pick.choice((0, 1)) if tp > 1 else 0} "
         f"overlap={pick.choice((0, 1)) if zero < 2 else 1} "
         f"recompute={pick.choice(('none', 'attention', 'full'))} "
         f"reshard={reshard} ring={pick.choice((0, 1)) if fused and cp > 1 else 0} "
-        f"all_reduce={seed % 2 if zero < 2 else 0}"
+        f"all_reduce={seed % 2 if zero == 1 else 0}"
     )
     config = TransformerConfig(
         layers=8 * pick.choice((1, 2)),

@@ -37,7 +37,6 @@ from byteprophet.strategy.search.outcome import (
     Outcome,
 )
 from byteprophet.strategy.search.run import search
-from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
 from byteprophet.strategy.search.trials import Runner
 from byteprophet.strategy.search.units import Units
 from byteprophet.workload import Tensor, Workload, to_toml
@@ -296,23 +295,6 @@ def test_local_search_is_repeatable_and_helps() -> None:
     none = np.zeros(len(units), np.bool_)
     pure = [Routing(none, Owners.equal(4)), Routing(~none, Owners.equal(4))]
     assert results[0][0].iteration_ns < min(engine.many(pure))
-
-
-@pytest.mark.parametrize("constraints", [False, True])
-def test_sampled_routings_are_different_and_of_two_transports(constraints: bool) -> None:
-    job = bases((1, 1, 1, 1), (1, 1)).routed
-    assert job is not None
-    units = Units.of(job.model, 40)
-    routings = sampled_routings(job, units, 10, seed=2, constraints=constraints)
-    assert len({routing.key for routing in routings}) == 10
-    none = np.zeros(len(units), np.bool_)
-    pure_ns = busiest_ns(job, units, Routing(none, Owners.equal(4)))
-    for routing in routings:
-        assert routing.served.any()
-        assert not routing.served.all()
-        assert not constraints or busiest_ns(job, units, routing) <= pure_ns
-        cut = any(route.is_cut for route in units.routes(routing.served))
-        assert constraints or not cut
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -138,6 +138,10 @@ def simulate(
     conditions = conditions_of(straggler or [], jitter, seed)
     if not jitter:
         refuse_given(context, ("seed",), "needs --jitter")
+    if workload is not None:
+        refuse_given(
+            context, ("straggler", "jitter"), "has no effect on --workload: ranks of one are alike"
+        )
     failures = None
     if gpu_mtbf is None:
         refuse_given(context, ("checkpoint", "restart"), "needs --gpu-mtbf")
@@ -179,10 +183,12 @@ def simulate(
             )
             + "\n",
         )
-    size = f"{_rounded(result.program.model.parameters())} parameters"
+    size = f"{_rounded(loaded.parameters())} parameters"
+    if loaded.tokens > 1:
+        size += f", {loaded.tokens:,} tokens per sample"
     of_cluster = machines.name if cluster == machines.name else f"{machines.name} ({cluster})"
     console.print(
-        f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {of_cluster}\n",
+        f"{loaded.name}, {size}, on {result.gpus} GPUs of {of_cluster}\n",
         soft_wrap=True,
     )
     for source in measured_sources(machines):

@@ -19,7 +19,7 @@ from byteprophet.simulate.costs.sources import cluster_with_costs
 from byteprophet.simulate.execute.kept import Found, Job, Kept
 from byteprophet.simulate.execute.search import pareto, search
 from byteprophet.simulate.execute.simulate import simulate
-from byteprophet.simulate.models.load import load_model
+from byteprophet.simulate.models.load import Source, load_source
 from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.whole_files import write_whole
 
@@ -36,16 +36,19 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     check_places(out, {"--json": json_file}, files_among(job.model, job.cluster, job.costs))
     if out is not None:
         kept = Kept(out / KEPT)
+    source = load_source(job.model, job.sequence)
     with progress_bar("simulate", "strategies") as told:
-        found = search(job, told, kept)
+        found = search(job, source, told, kept)
     front = pareto(found)
     fitting = [one for one in found if one.fits]
     if json_file is not None:
         write_whole(json_file, json.dumps([vars(one) for one in found], indent=1) + "\n")
     refused = Counter(one.refused for one in found if one.refused)
     console = table_console()
+    tokens = source(1).tokens
     console.print(
-        f"{job.model} on {job.gpus} GPUs, {job.batch} samples per iteration: "
+        f"{job.model} on {job.gpus} GPUs, {job.batch} samples"
+        f"{f' of {tokens:,} tokens' if tokens > 1 else ''} per iteration: "
         f"{len(found) - refused.total()} of {len(found)} strategies can be simulated, "
         f"{len(fitting)} fit into memory\n"
     )
@@ -54,7 +57,9 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     for reason, count in refused.most_common(1):
         console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
     if out is not None and fitting:
-        for what, file in zip(("page", "trace"), _write(job, out, found, front), strict=True):
+        for what, file in zip(
+            ("page", "trace"), _write(job, source, out, found, front), strict=True
+        ):
             console.print(f"{what}: {file}", soft_wrap=True)
     elif out is not None:
         console.print("No page was written, because no strategy fits.")
@@ -74,14 +79,14 @@ def _table(fitting: Sequence[Found], front: Sequence[Found]) -> Table:
 
 
 def _write(
-    job: Job, out: Path, found: Sequence[Found], front: Sequence[Found]
+    job: Job, source: Source, out: Path, found: Sequence[Found], front: Sequence[Found]
 ) -> tuple[Path, Path]:
     """The page and the trace of the fastest strategy that fits."""
     from byteprophet.cli.simulate_page import write_out  # the page takes a moment to load
 
     best = parse_strategy(front[0].strategy, job.gpus)
     cluster = cluster_with_costs(job.cluster, job.costs)
-    result = simulate(load_model(job.model, best.samples, job.sequence), best, cluster)
+    result = simulate(source(best.samples), best, cluster)
     searched = _searched(job, found, front)
     return write_out(out, result, cluster.name, interval(result, cluster), searched)
 

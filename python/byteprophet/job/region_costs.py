@@ -42,7 +42,7 @@ class ModeCost:
 
 @dataclass(frozen=True)
 class RegionCost:
-    """``modes``: by the name of a mode (``job.strategy.mode_name``); "eager" is always there.
+    """``modes``: by the name of a mode (``Region.mode``); "eager" is always there.
 
     ``parameters``: names, in the order of ``ready_ns``. ``refused``: why a mode cannot be used.
     """

@@ -201,7 +201,9 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         compression: a member of ``Compression``.
         backward_passes_per_step: the number of backward passes that add to a gradient before it is
             sent.
-        model: the model, which supplies names if ``named_parameters`` is not given.
+        model: the model. It supplies names if ``named_parameters`` is not given. It is what
+            ``"fsdp2"`` shards, and whose gradients ``"ddp"`` exchanges; without it, both take the
+            first model in a forward pass that has the optimizer's parameters.
         sync: how gradients are averaged over all ranks. ``"byteps"`` uses servers.
             ``"allreduce"``, ``"dear"`` and ``"dear-planned"`` use the ranks of torch.distributed's
             default group, without servers (docs/allreduce.md). All ranks then start with rank 0's
@@ -233,7 +235,10 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
 
     Returns:
         ``optimizer`` itself, which now also has ``synchronize()``, ``skip_synchronize()``,
-        ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``.
+        ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``. Except with
+        ``"ddp"``, it also has ``sharded_state_dict()``, which returns this rank's part of the
+        state, and ``load_sharded_state_dict()``, which loads that on the same rank of a job of the
+        same size.
 
     Raises:
         ValueError: the optimizer needs a closure, names are bad, ``sync`` is unknown, or it cannot

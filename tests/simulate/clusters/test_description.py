@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,15 @@ def test_every_nvlink_of_a_v100_is_described() -> None:
         (
             "overlap_slowdown = 0.2",
             "overlap_slowdown = 17.0",
-            "is 17.0: must be more than 0 and at most 16",
+            "is 17.0: must be from 0 to 16",
         ),
         ("launch_ns = 8_000", "launch_ns = 8_000\nspeed = 3", "gpu.speed: there is no such"),
         ("[network]", "[network]\nrails = 1", "network.rails is 1: must be true or false"),
+        ("[network]", "[network]\nring_only = 7", "ring_only is 7: must be true or false"),
+        ("[network]", "[network]\nqueue_ns = -1", "queue_ns is -1: must be a positive whole n"),
+        ("[network]", "[network]\ncollectives_at_once = 0", "at_once is 0: must be a positive w"),
+        ("[network]", "[network]\nuplink_share = 0", "uplink_share is 0: must be more than 0"),
+        ("multiprocessors = 80", "multiprocessors = 0", "multiprocessors is 0: must be a pos"),
         ("[network]", "[network]\nuplink_share = 2", "uplink_share is 2: must be more than 0"),
         ("[6, 7, 2]", "[7, 6, 2]", r"node.links: \[7, 6, 2\]: expected"),
         ("adapter_bits_per_s = 100_000_000_000", "adapter_bits_per_s = 1", "one byte per second"),
@@ -81,6 +87,19 @@ def test_kernels_may_take_several_times_as_long_beside_collectives(tmp_path: Pat
     names = ("gpu.overlap_slowdown", "gpu.matmul_efficiency")
     changed = with_constants(cluster, dict.fromkeys(names, 5.0)).gpu
     assert (changed.overlap_slowdown, changed.matmul_efficiency) == (5.0, 1.0)
+
+
+def test_what_is_0_by_default_may_be_given_as_0(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    zeros = {"network": ("queue_ns", "nodes_per_leaf"), "gpu": ("fp8_flops_per_s",)}
+    text = _TEXT.replace("overlap_slowdown = 0.2", "overlap_slowdown = 0")
+    for part, keys in zeros.items():
+        text = text.replace(f"[{part}]", "\n".join((f"[{part}]", *(f"{key} = 0" for key in keys))))
+    path.write_text(text.replace("[network]", "[network]\nring_only = false"), encoding="utf-8")
+    plain = find_cluster("dgx-1v")
+    cluster = find_cluster(str(path))
+    assert cluster.gpu == replace(plain.gpu, overlap_slowdown=0)
+    assert cluster.network == plain.network
 
 
 def test_leaf_switches_may_be_described(tmp_path: Path) -> None:

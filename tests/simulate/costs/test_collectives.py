@@ -60,7 +60,7 @@ def test_more_ranks_per_node_need_less_of_each_adapter() -> None:
 @pytest.mark.parametrize("kind", [_ALL_REDUCE, _GATHER])
 def test_a_part_of_a_large_rings_latency_passes_while_bytes_travel(kind: CollectiveKind) -> None:
     cluster = find_cluster("dgx-h100")
-    ring = replace(cluster, network=replace(cluster.network, ring_only=1))
+    ring = replace(cluster, network=replace(cluster.network, ring_only=True))
     costs = CollectiveCosts(ring, Mesh(dp=8))
     times, latencies = [], []
     for exponent in range(12, 36):
@@ -79,7 +79,7 @@ def test_a_part_of_a_large_rings_latency_passes_while_bytes_travel(kind: Collect
 
 def test_gloos_rings_have_all_of_their_latency() -> None:
     cluster = find_cluster("dgx-h100")
-    gloo = replace(cluster, network=replace(cluster.network, ring_only=1, all_reduce_only=1))
+    gloo = replace(cluster, network=replace(cluster.network, ring_only=True, all_reduce_only=True))
     costs = CollectiveCosts(gloo, Mesh(dp=8))
     sizes = [1 << 12, 1 << 22, 1 << 34]
     assert len({costs.transfer(_ALL_REDUCE, Group(1, 8), size).latency_ns for size in sizes}) == 1

@@ -100,12 +100,13 @@ def random_strategy(pick: random.Random) -> Strategy:
         else:
             node.recompute()
     schedule = pick.choice(SCHEDULES if degrees["pp"] > 1 or pick.random() < 0.1 else _PLAIN)
+    limited = schedule == "1f1b" and degrees["pp"] > 1
     tree.schedule(
         pick.choice((1, 2, 4, 8, 12)),
         schedule,
         micro_batch=pick.choice((1, 2, 3)),
         chunks=2 if schedule == "interleaved" else 1,
-        max_ongoing=pick.choice((0, 0, 0, 1, 2)) if schedule == "1f1b" else 0,
+        max_ongoing=pick.choice((0, 0, 0, 1, 2)) if limited else 0,
     )
     zero = pick.randrange(4)
     tree.shard(

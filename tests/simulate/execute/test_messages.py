@@ -117,7 +117,7 @@ def test_requests_may_wait_behind_messages(line: str) -> None:
     slow = replace(cluster.network, adapter_bits_per_s=cluster.network.adapter_bits_per_s // 100)
     compiled = program(_MODEL, f"pp=2 micro_batches=6 {line}", 2)
     plain = simulate_program(compiled, replace(cluster, network=slow))
-    slow = replace(slow, requests_in_line=1)
+    slow = replace(slow, requests_in_line=True)
     result = simulate_program(compiled, replace(cluster, network=slow))
     start_ns, end_ns = result.replayed.start_ns, result.replayed.end_ns
     messages, behind = result.job.messages, 0
@@ -138,7 +138,7 @@ def test_requests_may_wait_behind_messages(line: str) -> None:
 def test_gradients_may_leave_for_the_stage_before_when_own_ones_are_reduced() -> None:
     """DistributedDataParallel's backward pass returns after its all-reduces."""
     network = replace(
-        _one_gpu_nodes().network, adapter_bits_per_s=10_000_000_000, requests_in_line=1
+        _one_gpu_nodes().network, adapter_bits_per_s=10_000_000_000, requests_in_line=True
     )
     cluster = replace(_one_gpu_nodes(), network=network)
     line = "pp=4 dp=2 micro_batches=6 reduce_in_backward="
@@ -168,7 +168,7 @@ def test_delayed_gradients_are_not_reduced_in_the_backward_pass() -> None:
 
 def test_reduce_scatter_may_be_an_all_reduce() -> None:
     cluster = find_cluster("dgx-a100")
-    gloo = replace(cluster, network=replace(cluster.network, all_reduce_only=1))
+    gloo = replace(cluster, network=replace(cluster.network, all_reduce_only=True))
     plain, made_of = (CollectiveCosts(each, Mesh(dp=16)) for each in (cluster, gloo))
     group, size = Group(1, 8), 1 << 26
     kinds = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE

@@ -39,7 +39,7 @@ def test_candidates_have_the_batch_and_the_gpus() -> None:
 
 
 def test_the_fastest_comes_first_whoever_simulates_it() -> None:
-    found = search(_JOB, lambda done, total: None)
+    found = search(_JOB, load_source("gpt2"), lambda done, total: None)
     alone = [evaluate(_JOB, load_source("gpt2"), line) for line in candidates(_JOB, 8, 1024)]
     assert {one.strategy: one for one in found} == {one.strategy: one for one in alone}
     simulated = [one for one in found if one.iteration_ns]
@@ -67,13 +67,20 @@ def test_the_front_has_all_that_nothing_beats() -> None:
 
 def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     """What an earlier search found is taken from its file; another search begins anew."""
-    whole = search(_JOB, lambda done, total: None, Kept(tmp_path / "search.json"))
+    whole = search(
+        _JOB, load_source("gpt2"), lambda done, total: None, Kept(tmp_path / "search.json")
+    )
     data = json.loads((tmp_path / "search.json").read_text(encoding="utf-8"))
     data["found"] = data["found"][:40]
     data["found"][0]["mfu"] = 0.125  # as no simulation would say
     (tmp_path / "search.json").write_text(json.dumps(data), encoding="utf-8")
     began: list[int] = []
-    again = search(_JOB, lambda done, total: began.append(done), Kept(tmp_path / "search.json"))
+    again = search(
+        _JOB,
+        load_source("gpt2"),
+        lambda done, total: began.append(done),
+        Kept(tmp_path / "search.json"),
+    )
     assert began[0] == 40
     changed = {one.strategy for one in again} - {one.strategy for one in whole if one in again}
     assert changed == {data["found"][0]["strategy"]}
@@ -158,7 +165,8 @@ def test_a_model_is_traced_once_for_all_sizes_and_processes(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = search(Job("noted_model:make", "dgx-a100", gpus=2, batch=16), lambda done, total: None)
+    job = Job("noted_model:make", "dgx-a100", gpus=2, batch=16)
+    found = search(job, load_source(job.model), lambda done, total: None)
     assert sum(one.fits for one in found) > 10
     # A graph for two sizes of batches each.
     assert (tmp_path / "calls").read_text(encoding="utf-8").split() == ["2", "3"]
@@ -168,14 +176,14 @@ def test_a_model_is_traced_once_for_all_sizes_and_processes(
 def test_context_parallelism_is_tried_where_it_may_be_needed(sequence: int) -> None:
     """With 3 heads and 2 layers, other degrees leave too much of a sample on each GPU."""
     job = Job(_WIDE, "dgx-h100", gpus=8, batch=1, sequence=sequence)
-    found = search(job, lambda done, total: None)
+    found = search(job, load_source(_WIDE, sequence), lambda done, total: None)
     assert found[0].fits
     assert "cp=" in found[0].strategy
 
 
 def test_a_search_without_a_candidate_says_why() -> None:
     with pytest.raises(UserError, match="no number of data-parallel ranks of 536 GPUs divides it"):
-        search(Job("gpt2", "dgx-a100", gpus=536, batch=7), lambda done, total: None)
+        search(Job("gpt2", "dgx-a100", 536, 7), load_source("gpt2"), lambda done, total: None)
     model = "gpt:layers=1,hidden=64,heads=1,fused_attention=0"  # no ring attention
     with pytest.raises(UserError, match=r"no strategy can be simulated: strategy: layers\.0"):
-        search(Job(model, "dgx-a100", 64, 1), lambda done, total: None)
+        search(Job(model, "dgx-a100", 64, 1), load_source(model), lambda done, total: None)

@@ -34,13 +34,19 @@ def _spent(job: Program, use: Spent) -> int:
     return sum(one.by_use.get(use, 0) for one in result.job.ranks[0].spent)
 
 
+@pytest.mark.parametrize("copies", [0, 1])
 @pytest.mark.parametrize(
     ("precision", "added_bytes"), [("bf16_unfused", 10), ("fp16", 6), ("deepspeed_bf16", 12)]
 )
-def test_an_operator_adds_gradients_of_each_micro_batch(precision: str, added_bytes: int) -> None:
-    """Megatron-LM reads 2 and 4 bytes, and writes 4. DeepSpeed also clears 2."""
-    line = "micro_batches=3 micro_batch=4"
-    fused = program(_MODEL, line, 1)
+def test_an_operator_adds_gradients_of_each_micro_batch(
+    precision: str, added_bytes: int, copies: int
+) -> None:
+    """Megatron-LM reads 2 and 4 bytes, and writes 4. DeepSpeed also clears 2.
+
+    With ``copies``, no second operator adds the same gradients up.
+    """
+    line = f"micro_batches=3 micro_batch=4 copies={copies}"
+    fused = program(_MODEL, line.replace("copies=1", "copies=0"), 1)
     elements = sum(
         one.elements for block in fused.stages[0].blocks for one in block.compiled.parameters
     )

@@ -25,12 +25,14 @@ def _bytes(calls: Calls, kind: CollectiveKind, *axes: str) -> int:
     )
 
 
-@pytest.mark.parametrize(("zero", "gathers", "reduces"), [(1, 1, 1), (2, 1, 3), (3, 6, 3)])
+@pytest.mark.parametrize(
+    ("line", "gathers", "reduces"),
+    [("zero=1", 1, 1), ("zero=1 overlap=0", 1, 1), ("zero=2", 1, 3), ("zero=3", 6, 3)],
+)
 def test_sharding_gathers_parameters_and_scatters_gradients(
-    zero: int, gathers: int, reduces: int
+    line: str, gathers: int, reduces: int
 ) -> None:
-    line = f"dp=4 zero={zero} micro_batches=3 precision=fp16"
-    (calls,) = inferred_calls(program(_MODEL, line, 4))
+    (calls,) = inferred_calls(program(_MODEL, f"dp=4 micro_batches=3 precision=fp16 {line}", 4))
     assert _bytes(calls, CollectiveKind.ALL_GATHER, "dp") == gathers * 2 * _PARAMETERS
     assert _bytes(calls, CollectiveKind.REDUCE_SCATTER, "dp") == reduces * 2 * _PARAMETERS
 

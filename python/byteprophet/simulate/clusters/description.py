@@ -95,13 +95,13 @@ class Network:
         adapter_bits_per_s: the rate of one, one direction.
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step between nodes.
-        ring_only: 1: an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
-        all_reduce_only: 1: a reduce-scatter is an all-reduce of which each rank keeps its part, as
-            gloo's is.
+        ring_only: whether an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
+        all_reduce_only: whether a reduce-scatter is an all-reduce of which each rank keeps its
+            part, as gloo's is.
         collectives_at_once: all-reduces of buckets that are under way at once, as gloo has two
             threads for each process group.
-        requests_in_line: 1: a stage asks for a message behind what it sends to the same stage, as
-            gloo does.
+        requests_in_line: whether a stage asks for a message behind what it sends to the same
+            stage, as gloo does.
         queue_ns: how long what is sent waits behind what a busy link's queue holds; 0: not at all.
         nodes_per_leaf: nodes below a leaf switch (with ``rails``: below a set of them); 0: all.
         uplink_share: the rate of a leaf's links to the spine over that of its links to adapters;
@@ -113,10 +113,10 @@ class Network:
     adapter_bits_per_s: int
     efficiency: float
     step_ns: int
-    ring_only: int = 0
-    all_reduce_only: int = 0
+    ring_only: bool = False
+    all_reduce_only: bool = False
     collectives_at_once: int = 1
-    requests_in_line: int = 0
+    requests_in_line: bool = False
     queue_ns: int = 0
     nodes_per_leaf: int = 0
     uplink_share: float = 1.0
@@ -168,7 +168,7 @@ class Cluster:
 
 _LARGEST_SLOWDOWN = 16
 """That of ``prophet/graph/validate.cc``."""
-_WORDS = {"str": "a text", "int": "a positive whole number", "bool": "true or false"}
+_WORDS = {"str": "a text", "bool": "true or false"}
 
 
 def cluster_names() -> list[str]:
@@ -240,29 +240,31 @@ def largest_part(key: str) -> int:
 
 
 def _checked(where: str, name: str, kind: type[Any], given: Any) -> Any:
-    """``given`` as a ``kind`` whose numbers are positive."""
+    """``given`` as a ``kind`` whose numbers are positive, or 0 where that is the default."""
     if not isinstance(given, dict):
         raise UserError(f"{where}: the table [{name}] is missing")
-    types = {key: field.type for key, field in kind.__dataclass_fields__.items()}
-    fields_of = kind.__dataclass_fields__.items()
-    optional = {key for key, field in fields_of if field.default is not MISSING}
+    types = {one.name: one.type for one in fields(kind)}
+    defaults = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
     types.pop("links", None)
     for key in given.keys() - types.keys():
         raise UserError(f"{where}: {name}.{key}: there is no such setting")
     for key, wanted in types.items():
         if key not in given:
-            if key in optional:
+            if key in defaults:
                 continue
             raise UserError(f"{where}: {name}.{key} is missing")
-        value = given[key]
+        value, may_be_0 = given[key], defaults.get(key) == 0
         if wanted in ("str", "bool"):
             good = isinstance(value, str if wanted == "str" else bool)
+            what = _WORDS[wanted]
         elif wanted == "int":
-            good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
+            good = type(value) is int and 0 <= value < 1 << 62 and (may_be_0 or value > 0)
+            what = "a positive whole number, or 0" if may_be_0 else "a positive whole number"
         else:
-            good = is_number(value) and 0 < value <= largest_part(key)
+            most = largest_part(key)
+            good = is_number(value) and 0 <= value <= most and (may_be_0 or value > 0)
+            what = f"from 0 to {most}" if may_be_0 else f"more than 0 and at most {most}"
         if not good:
-            what = _WORDS.get(str(wanted), f"more than 0 and at most {largest_part(key)}")
             raise UserError(f"{where}: {name}.{key} is {value!r}: must be {what}")
     return kind(**given)
 

@@ -37,7 +37,7 @@ from byteprophet.simulate.execute.meetings import Meetings
 from byteprophet.simulate.execute.passes import Passes
 from byteprophet.simulate.execute.ranks import Done, Rank, RankRecord, Ranks
 from byteprophet.simulate.execute.requests import Message
-from byteprophet.simulate.execute.sharding import gathers_before
+from byteprophet.simulate.execute.sharding import gathers_before, gathers_late, reduces_each
 from byteprophet.simulate.execute.tables import Tables
 
 NO_DELAYS: Mapping[int, int] = MappingProxyType({})
@@ -102,8 +102,8 @@ class _Build:
         for rank in (rank for ranks in self._ranks.of for rank in ranks):
             rank.factor = replicas.factor(rank.member, rank.pp_rank)
         self._collectives = BucketCollectives(self._ranks, tables, mesh)
-        posted = program.strategy.posted_receives and mesh.pp > 1
-        self._in_line = bool(tables.costs.cluster.network.requests_in_line)
+        posted = program.strategy.posted_receives
+        self._in_line = tables.costs.cluster.network.requests_in_line
         self._messages: list[Message] = []
         self._receives = receives_of(program.actions) if posted else []
         counts = len(program.stages), len(Act), self._strategy.micro_batches
@@ -133,7 +133,7 @@ class _Build:
     def _act_all(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
         """The schedule of a rank. Actions without collectives of buckets are added together."""
         plain: list[Action] = []
-        for action, gathers in zip(actions, self._gathers(actions), strict=True):
+        for action, gathers in zip(actions, gathers_before(actions, self._strategy), strict=True):
             reduces = self._reduces(action)
             if not gathers and not reduces:
                 plain.append(action)
@@ -143,21 +143,12 @@ class _Build:
             self._act(rank, at, action, gathers, reduces)
         self._act_plain(rank, at, plain)
 
-    def _gathers(self, actions: Sequence[Action]) -> list[bool]:
-        """For each action, whether parameters are gathered before it."""
-        zero, overlap = self._strategy.zero, self._strategy.overlap
-        if zero == 3:
-            return gathers_before(actions, self._strategy)
-        first = zero > 0 and overlap
-        return [first and act is Act.FORWARD and number == 0 for _, act, number in actions]
-
     def _reduces(self, action: Action) -> bool:
         """Whether gradients are sent after an action."""
         _, act, number = action
         strategy = self._strategy
         last = number == strategy.micro_batches - 1
-        each = strategy.zero == 2 or (strategy.zero == 3 and self._mesh.pp == 1)
-        sends = each or (last and (strategy.overlap or strategy.zero == 3))
+        sends = reduces_each(strategy) or (last and (strategy.overlap or strategy.zero == 3))
         return act is self._final and sends
 
     @property
@@ -325,7 +316,7 @@ class _Build:
         for rank in (rank for ranks in self._ranks.of for rank in ranks):
             for operation in (rank.last, *(flow for flow, _ in rank.record.synchronised)):
                 operations.depend(operation, norm)
-        late = self._strategy.zero in (1, 2) and not self._strategy.overlap
+        late = gathers_late(self._strategy)
         for pp_rank, ranks in enumerate(self._ranks.of):
             spent = self._tables.optimizer_time(pp_rank)
             wanted = self._tables.gathered_late(pp_rank) if late else []

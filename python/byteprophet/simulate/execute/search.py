@@ -27,7 +27,7 @@ from byteprophet.simulate.execute.simulate import (
     least_memory,
     simulate_program,
 )
-from byteprophet.simulate.models.load import Source, load_source
+from byteprophet.simulate.models.load import Source
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.simulate.tree.strategy import LARGEST
@@ -136,11 +136,14 @@ def evaluate(job: Job, source: Source, line: str) -> Found:
     return Found(line, result.iteration_ns, memory, result.mfu, result.fits)
 
 
-def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None) -> list[Found]:
+def search(
+    job: Job, source: Source, told: Callable[[int, int], None], kept: Kept | None = None
+) -> list[Found]:
     """Simulate all candidates, and return them with the fastest first.
 
     Args:
         job: what is searched for.
+        source: its model, which is loaded once for all processes.
         told: is told how many candidates of how many are done.
         kept: what an earlier search found is not simulated again, and what this one finds is kept.
 
@@ -149,7 +152,6 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     """
     cluster = _cluster(job.cluster, job.costs)
     node, several = cluster.node.gpus, _powers(_MOST_CP)[1:]
-    source = load_source(job.model, job.sequence)  # refused once, not by every process
     tokens = source(1).tokens
     families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,), tokens))
     known = {} if kept is None else kept.load(job, cluster)

@@ -1,8 +1,9 @@
-"""When FSDP2 gathers parameters, and what it holds unsharded.
+"""When data-parallel ranks gather parameters and send gradients, and what they hold unsharded.
 
-Without pipeline ranks, parameters are sharded again after each pass, and gradients are sent after
-each backward pass. With pipeline ranks, ``torch.distributed.pipelining`` keeps parameters after a
-backward pass and adds up unsharded gradients, which it sends after a stage's last backward pass.
+With FSDP2 and without pipeline ranks, parameters are sharded again after each pass, and gradients
+are sent after each backward pass. With pipeline ranks, ``torch.distributed.pipelining`` keeps
+parameters after a backward pass and adds up unsharded gradients, which it sends after a stage's
+last backward pass.
 
 Before its backward pass, a unit is gathered only if its outputs have gradients: frozen parameters
 behind which nothing is trained are not gathered again. But each unit prefetches the one before it,
@@ -15,12 +16,31 @@ from collections.abc import Sequence
 
 from byteprophet.simulate.compile.program import Block
 from byteprophet.simulate.compile.schedules import Act, Action
-from byteprophet.simulate.compile.steps import Phase
+from byteprophet.simulate.compile.steps import CollectiveKind, Phase
 from byteprophet.simulate.tree.strategy import Strategy
 
 
+def reduction(strategy: Strategy) -> CollectiveKind:
+    """What is done with gradients."""
+    scatters = strategy.reduce_scatters
+    return CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
+
+
+def reduces_each(strategy: Strategy) -> bool:
+    """Whether gradients are sent after each micro-batch, and not only after the last one."""
+    return strategy.zero == 2 or (strategy.zero == 3 and strategy.mesh.pp == 1)
+
+
+def gathers_late(strategy: Strategy) -> bool:
+    """Whether parameters are gathered after the optimizer, and not before a forward pass."""
+    return strategy.zero in (1, 2) and not strategy.overlap
+
+
 def gathers_before(actions: Sequence[Action], strategy: Strategy) -> list[bool]:
-    """For each action of a pipeline rank, whether it needs parameters that are sharded."""
+    """For each action of a pipeline rank, whether parameters are gathered before it."""
+    if strategy.zero < 3:
+        first = strategy.zero > 0 and not gathers_late(strategy)
+        return [first and act is Act.FORWARD and number == 0 for _, act, number in actions]
     unsharded: set[int] = set()
     found = []
     for stage, act, _ in actions:

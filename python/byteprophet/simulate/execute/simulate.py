@@ -114,14 +114,16 @@ def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
             "which it does not have"
         )
     sums = strategy.copies and (not strategy.zero or strategy.zero == 1 or strategy.mesh.pp > 1)
-    # PyTorch reads two gradients and writes one, for all micro-batches but the first.
-    adds = 3 * (1 - 1 / strategy.micro_batches) if sums else 0.0
+    # PyTorch reads two gradients and writes one, for all micro-batches but the first. Where the
+    # precision adds them up, no other operator does.
+    summed = 3 * (1 - 1 / strategy.micro_batches) if sums else 0.0
+    adds = precision.added_bytes / _PARAMETER_BYTES or summed
     return BlockCosts(
         cluster,
         strategy.mesh,
         fp8=precision.product_bytes == 1,
         copies=strategy.copies,
-        adds=adds + precision.added_bytes / _PARAMETER_BYTES,
+        adds=adds,
         launch_blocking=strategy.launch_blocking,
         merges=strategy.copies and strategy.ring and strategy.mesh.cp > 1,
         eager=strategy.eager,

@@ -18,7 +18,7 @@ from byteprophet.simulate.costs.blocks import (
 )
 from byteprophet.simulate.costs.collectives import Transfer
 from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
-from byteprophet.simulate.execute.sharding import gathered_back
+from byteprophet.simulate.execute.sharding import gathered_back, reduction
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
 _COPY_BYTES = 4
@@ -38,6 +38,7 @@ class Tables:
         """``folded``: whether the blocks between two collectives are one operation."""
         self.strategy = program.strategy
         self.precision = PRECISIONS[program.strategy.precision]
+        self.reduction = reduction(program.strategy)
         self.costs = costs
         self._folded = folded
         self._stages = program.stages
@@ -148,12 +149,6 @@ class Tables:
         if self.strategy.schedule == "zb1p":
             return times.backward
         return joined([times.backward, times.weight])
-
-    @property
-    def reduction(self) -> CollectiveKind:
-        """What is done with gradients."""
-        scatters = self.strategy.reduce_scatters
-        return CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
 
     def wanted(self, stage: int, bucket: int, kind: CollectiveKind) -> Wanted:
         """The collectives of a bucket's gradients, or (all-gather) parameters."""

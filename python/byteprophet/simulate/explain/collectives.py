@@ -14,7 +14,13 @@ from byteprophet.simulate.compile.program import Program, Stage
 from byteprophet.simulate.compile.schedules import Act
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Step
 from byteprophet.simulate.execute.gradients import Sizes, buckets, held, merged
-from byteprophet.simulate.execute.sharding import gathered_back, gathers_before
+from byteprophet.simulate.execute.sharding import (
+    gathered_back,
+    gathers_before,
+    gathers_late,
+    reduces_each,
+    reduction,
+)
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
 
@@ -71,7 +77,7 @@ def _counted(steps: Iterable[Step]) -> Calls:
 
 
 def _gathers(program: Program, stage: int) -> Counter[Act]:
-    """How often ranks gather the sharded parameters of a stage, before which actions."""
+    """How often ranks gather the sharded parameters of a stage, by the actions before which."""
     actions = program.actions[stage % program.strategy.mesh.pp]
     gathered = zip(actions, gathers_before(actions, program.strategy), strict=True)
     return Counter(one.act for one, gathers in gathered if gathers and one.stage == stage)
@@ -80,19 +86,16 @@ def _gathers(program: Program, stage: int) -> Counter[Act]:
 def _of_buckets(program: Program, number: int) -> Calls:
     """Collectives of a stage's gradients and, where ranks shard them, of its parameters."""
     strategy, stage = program.strategy, program.stages[number]
-    scatters = strategy.reduce_scatters
-    reduction = CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
-    each = strategy.zero == 2 or (strategy.zero == 3 and strategy.mesh.pp == 1)
-    reduced = strategy.micro_batches if each else 1
-    every = {Act.FORWARD: min(strategy.zero, 1)}
-    acts = _gathers(program, number) if strategy.zero == 3 else every
+    reduced = strategy.micro_batches if reduces_each(strategy) else 1
+    acts = _gathers(program, number)
     back = gathered_back(stage.blocks)
     found: Calls = Counter()
     for bucket in buckets(stage.blocks, strategy):
         whose = held([stage.blocks[at] for at in bucket], strategy.mesh)
         learns = any(back[at] for at in bucket)
         gathered = sum(times for act, times in acts.items() if act is Act.FORWARD or learns)
-        for kind, times in ((reduction, reduced), (CollectiveKind.ALL_GATHER, gathered)):
+        gathered += gathers_late(strategy)
+        for kind, times in ((reduction(strategy), reduced), (CollectiveKind.ALL_GATHER, gathered)):
             sizes = whose.sent_bytes(kind, strategy)
             found += _of_parameters(sizes, kind, times)
     return found

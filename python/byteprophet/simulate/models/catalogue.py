@@ -200,6 +200,8 @@ _NOT_MODELLED = {
     "bert": ("is_decoder", "add_cross_attention"),
 }
 """Fields by family that change what is computed, unless they are false, 0 or null."""
+_MOST_TOKENS = 8192
+"""Per sample, where only the most positions are known: models are mostly trained on fewer."""
 _MISTRALS_WINDOW = 4096
 """Of a Mistral whose file does not tell."""
 
@@ -248,7 +250,7 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
         kv_heads=heads if old else number("num_key_value_heads", default=kv_heads),
         inner=number("intermediate_size", "n_inner", default=inner),
         vocabulary=number("vocab_size"),
-        sequence=min(positions, 8192),
+        sequence=min(positions, _MOST_TOKENS),
         positions=positions if old else 0,
         gated=not old,
         bias=old,

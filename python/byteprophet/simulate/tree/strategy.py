@@ -258,8 +258,12 @@ class Strategy:
         pipelined = self.mesh.pp > 1
         for setting, given, has_effect, needed in (
             (f"reshard={self.reshard}", self.reshard != "default", self.zero == 3, "zero=3"),
+            ("all_reduce=1", self.all_reduce, self.zero > 0, "zero=1"),
             ("ring=1", self.ring, self.mesh.cp > 1, "cp > 1"),
             ("scatter_gather=1", self.scatter_gather, pipelined, "pp > 1"),
+            ("scatter_gather=1", self.scatter_gather, self.mesh.tp > 1, "tp > 1"),
+            (f"max_ongoing={self.max_ongoing}", self.max_ongoing > 0, pipelined, "pp > 1"),
+            ("posted_receives=1", self.posted_receives, pipelined, "pp > 1"),
             ("overlap_p2p=0", not self.overlap_p2p, pipelined, "pp > 1"),
             ("reduce_in_backward=1", self.reduce_in_backward, pipelined, "pp > 1"),
             ("reduce_in_backward=1", self.reduce_in_backward, not self.zero, "zero=0"),

@@ -4,7 +4,6 @@ bases.py       the job with servers and without, from which candidates are made
 units.py       the model in units that go to servers or over the mesh
 engine.py      the time of an iteration under any routing for them
 local.py       good routings: a formula, then local search
-sampler.py     random routings, as AutoDist draws them
 candidates.py  builders' and routings' strategies, with predictions and features
 ranker.py      what real trials teach about the engine's error
 trials.py      runs candidates, and keeps what they measured

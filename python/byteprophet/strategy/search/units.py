@@ -78,16 +78,6 @@ class Units:
         """The part of all bytes that ``served`` units have."""
         return float(self.size_bytes[served].sum() / self.size_bytes.sum())
 
-    def whole(self, served: Booleans) -> Booleans:
-        """``served``, with all pieces of a gradient on the side that has most of it, (U,)."""
-        found: Booleans = served.copy()
-        for unit, members in enumerate(self.members):
-            if len(members) == 1:
-                same = [other for other, each in enumerate(self.members) if each == members]
-                size = self.size_bytes[same]
-                found[unit] = 2 * size[served[same]].sum() > size.sum()
-        return found
-
     def routes(self, served: Booleans) -> tuple[Route, ...]:
         """Routes of all gradients, of whose units those in ``served`` go to servers.
 

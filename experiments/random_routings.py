@@ -17,7 +17,7 @@ import numpy as np
 from byteprophet.job import Job
 from byteprophet.job.owners import Owners
 from byteprophet.strategy.search.engine import Routing
-from byteprophet.strategy.search.units import Units
+from byteprophet.strategy.search.units import Booleans, Units
 from byteprophet.strategy.shares import owners_beside
 
 _DRAWS = 1000
@@ -46,7 +46,7 @@ def _drawn(job: Job, units: Units, lot: random.Random, constraints: bool) -> Rou
     worker_bps = [host.slower_bps for host in job.cluster.workers]
     drawn = np.array([lot.random() < chance for _ in range(len(units))])
     if not constraints:
-        return Routing(units.whole(drawn), Owners.equal(job.workers))
+        return Routing(_whole(units, drawn), Owners.equal(job.workers))
     routing = Routing(drawn, owners_beside(worker_bps, units.fraction(drawn)))
     none = np.zeros(len(units), np.bool_)
     pure = min(
@@ -56,6 +56,17 @@ def _drawn(job: Job, units: Units, lot: random.Random, constraints: bool) -> Rou
     if busiest_ns(job, units, routing) > pure:
         return Routing(none, routing.owners)  # it is left out
     return routing
+
+
+def _whole(units: Units, served: Booleans) -> Booleans:
+    """``served``, with all pieces of a gradient on the side that has most of it, (U,)."""
+    found: Booleans = served.copy()
+    for unit, members in enumerate(units.members):
+        if len(members) == 1:
+            same = [other for other, each in enumerate(units.members) if each == members]
+            size = units.size_bytes[same]
+            found[unit] = 2 * size[served[same]].sum() > size.sum()
+    return found
 
 
 def busiest_ns(job: Job, units: Units, routing: Routing) -> float:
