@@ -117,10 +117,11 @@ TEST(Failures, SizesThatDifferAreNamed) {
     }
     Begin(*alone.mesh, Kind::kReduce, 1, values);
     if (!early) alone.peer(1).SendPart(Kind::kReduce, 1, std::vector<float>(6));
-    EXPECT_EQ(Await(*alone.mesh),
-              Failed(1,
-                     "rank 1 sends 24 bytes of a float32 reduce-scatter, rank 0 expects 20 bytes of a "
-                     "float32 reduce-scatter"));
+    EXPECT_EQ(
+        Await(*alone.mesh),
+        Failed(1,
+               "rank 1 sends 24 bytes of a float32 reduce-scatter, rank 0 expects 20 bytes of a "
+               "float32 reduce-scatter"));
   }
 }
 

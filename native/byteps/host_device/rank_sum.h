@@ -17,8 +17,4 @@ const char* Name(ElementType type);
 // not overlap them otherwise. Half precision is added up in single precision and rounded once.
 void SumOverRanks(void* to, const void* const* from, int ranks, size_t count, ElementType type);
 
-float HalfToFloat(uint16_t half);
-// Rounds to nearest, ties to even.
-uint16_t FloatToHalf(float value);
-
 }  // namespace byteprophet
