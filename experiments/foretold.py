@@ -96,11 +96,10 @@ def main(arguments: Sequence[str]) -> None:
     for name, found in [*errors.items(), ("all", everything)]:
         if found:
             size = np.abs(np.array(found))
-            sums.add_row(
-                name,
-                str(len(found)),
-                *(f"{each:.1f}" for each in (*size.mean(axis=0), *size[:, 2:].max(axis=0))),
-            )
+            foretold = size[~np.isnan(size[:, 2])][:, 2:]
+            row = [*size[:, :2].mean(axis=0)]
+            row += [*foretold.mean(axis=0), *foretold.max(axis=0)] if len(foretold) else []
+            sums.add_row(name, str(len(foretold)), *(f"{each:.1f}" for each in row))
     console.print(sums)
     console.print("Errors are in percent (own) and in points of a gain; means of their sizes.")
 
@@ -142,8 +141,8 @@ def rows_of(
             if len(gains) < len((WALL, CORES)):
                 continue
             gain = float(np.median([_nearest(base, ran).took_ns / ran.took_ns for ran in group]))
-            if group is plain[0]:
-                gain = 1.0
+            if group is plain[0]:  # it foretells the others, and nothing foretells it
+                gain, gains = float("nan"), [float("nan")] * len(gains)
             off = [100 * (each - gain) for each in gains]
             yield (
                 [
@@ -151,12 +150,16 @@ def rows_of(
                     str(len(group)),
                     f"{is_ns / 1e6:.1f}",
                     *(f"{each:+.1f}%" for each in own),
-                    *(f"{each:.3f}" for each in gains),
-                    f"{gain:.3f}",
-                    *(f"{each:+.1f}" for each in off),
+                    *(_text(each, ".3f") for each in (*gains, gain)),
+                    *(_text(each, "+.1f") for each in off),
                 ],
                 (own[0], own[1], off[0], off[1]),
             )
+
+
+def _text(value: float, form: str) -> str:
+    """``value`` in this form; "" if it is no number."""
+    return "" if np.isnan(value) else format(value, form)
 
 
 def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:

@@ -27,7 +27,7 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from gains_cell import Effort, measure_cell
 from gains_cells import CELLS, Cell
 from gains_tables import Result, print_tables
 from results_file import write_results
-from script import progress_of, run_script
+from script import print_code_notes, progress_of, run_script
 
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import read_json
@@ -55,7 +55,9 @@ def main(arguments: Sequence[str]) -> None:
         if reason is not None:
             raise UserError(f"limited links need network namespaces: {reason}")
         failed = measure(cells, options)
-    print_tables([result for cell in cells if (result := saved(options.out, cell)) is not None])
+    results = [result for cell in cells if (result := saved(options.out, cell)) is not None]
+    print_tables(results)
+    print_code_notes(results)
     if failed:
         raise JobFailed(f"{len(failed)} cell(s) failed: {', '.join(failed)}")
 
@@ -91,7 +93,9 @@ def measure(cells: Sequence[Cell], options: argparse.Namespace) -> list[str]:
     until_s = time.monotonic() + 60 * options.minutes
     failed = []
     for number, cell in enumerate(cells, 1):
-        if saved(options.out, cell) is not None:
+        result = saved(options.out, cell)
+        if result is not None:
+            check_effort(_path(options.out, cell), result, effort)
             continue
         if time.monotonic() > until_s:
             warn(f"{options.minutes:g} minutes are over: start the script again for the rest")
@@ -105,6 +109,17 @@ def measure(cells: Sequence[Cell], options: argparse.Namespace) -> list[str]:
             continue
         write_results(_path(options.out, cell), result)
     return failed
+
+
+def check_effort(path: Path, result: Result, effort: Effort) -> None:
+    """Raise ``UserError`` if ``result``, in ``path``, was not measured with ``effort``."""
+    was, now = result.get("effort", {}), asdict(effort)
+    differs = [name for name, value in now.items() if was.get(name) != value]
+    if differs:
+        raise UserError(
+            f"{path}: was measured with another {' and '.join(differs)}: use another --out, or "
+            "--report"
+        )
 
 
 def saved(out: Path, cell: Cell) -> Result | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ def measure_cell(cell: Cell, out: Path, effort: Effort, progress: Progress) -> d
         "set": cell.kind,
         "machine": describe_machine(),
         "code": code_version(),
+        "effort": asdict(effort),
         "bandwidth_bps": bandwidth_bps,
         "compute_ns": compute_ns,
         "baseline_ns": was_ns,

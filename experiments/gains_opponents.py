@@ -5,8 +5,9 @@ settings by hand, compiles the whole model. A script that uses ``DistributedOpti
 any of them, and so may the optimizer's choice. So may a script of DistributedDataParallel, by
 ``--sync``.
 
-Each opponent may try as many settings as the optimizer runs candidates. It runs with its first one;
-those that are then within ``_WORTH_TUNING`` of the fastest try the others. The best setting of each
+Each opponent may try as many settings as the optimizer runs candidates, and DistributedDataParallel
+its default besides. It runs with its first one; those that are then within ``_WORTH_TUNING`` of the
+fastest try the others. The best setting of each
 of these also runs with the whole model compiled. Those within ``_NEAR`` of the fastest, at most
 ``_COMPARED``, take part in the rounds.
 """
@@ -32,7 +33,9 @@ _CREDITS = ((1, 4), (0.25, 1), (4, 16), (0.5, 4), (2, 4), (1, 16))
 _PARTITIONS = (None, 1, 0.25, 4, 0.5, 2)
 """In MiB; None: the policy's own."""
 _CAPS = (5.0, 1.0, 10.0, 2.0, 0.5, 50.0)
-"""Of DistributedDataParallel, in MB, beside its default."""
+"""Of DistributedDataParallel, in MB, beside its default, which everybody has for nothing."""
+_PROBED = {"ddp": 2}
+"""Settings with which an opponent runs first, if that is not one."""
 _WORTH_TUNING, _NEAR, _COMPARED = 1.15, 1.05, 2
 COMPILED = ", compiled"
 
@@ -48,7 +51,10 @@ def opponents_of(
     def job(**options: object) -> JobSpec:
         return job_of(cell, bandwidth_bps, iterations, runs, **options)  # type: ignore[arg-type]
 
-    caps = {f"bucket_cap_mb={cap:g}": job(sync=DDP, bucket_cap_mb=cap) for cap in _CAPS[:trials]}
+    first, *others = _CAPS[:trials]
+    caps = {f"bucket_cap_mb={first:g}": job(sync=DDP, bucket_cap_mb=first)}
+    caps["its default of 25 MB"] = job(sync=DDP)
+    caps |= {f"bucket_cap_mb={cap:g}": job(sync=DDP, bucket_cap_mb=cap) for cap in others}
     return {
         "bytescheduler": {
             f"partitions of {partition:g} MiB, credit of {credit:g} MiB": job(
@@ -101,7 +107,7 @@ def tuned(
         jobs = list(opponents[name].items())[:count]
         return min((took_ns(f"{name}: {what}", spec), what) for what, spec in jobs)
 
-    first = {name: best_of(name, 1)[0] for name in opponents}
+    first = {name: best_of(name, _PROBED.get(name, 1))[0] for name in opponents}
     found: dict[str, tuple[float, str, JobSpec]] = {}
     for name, time_ns in first.items():
         if time_ns > _WORTH_TUNING * min(first.values()):

@@ -29,6 +29,8 @@ _SUMMARY = (
 def over_best_opponent(result: Result) -> float | None:
     """How many times as fast as the best opponent the optimised job is; None: there is none."""
     times_ns = [each["iteration_ns"] for each in result["opponents"].values()]
+    if times_ns:
+        times_ns.append(result["baseline_ns"])  # it is an opponent, too
     return min(times_ns) / result["optimised_ns"] if times_ns else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,12 @@ import gains_cells
 import gains_opponents
 import numpy as np
 import pytest
+from gains_cell import Effort
 from gains_cells import CELLS, DDP, Cell
 from gains_opponents import opponents_of
 from gains_tables import REGIONS, over_best_opponent, summary
 
+from byteprophet.bench.grid_jobs import code_version
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec
 from byteprophet.network import payload_bps
@@ -52,7 +55,7 @@ def test_opponents_try_as_much_as_the_optimizer(tmp_path: Path) -> None:
         opponents = opponents_of(cell, 10**9, 20, tmp_path, 3)
         assert len(opponents) == 4
         for name, jobs in opponents.items():
-            assert len(jobs) == (1 if name == "dear-planned" else 3)
+            assert len(jobs) == {"dear-planned": 1, "ddp": 4}.get(name, 3)
             for job in jobs.values():
                 assert job.workers == cell.ranks
                 assert job.all_reduce == (name in ("dear-planned", "ddp"))
@@ -95,9 +98,14 @@ def test_opponents_are_tuned_where_that_may_matter(
     assert len(ran) == len(set(ran)) == 7
 
 
+EFFORT = Effort(iterations=30, rounds=3, trials=3, budget_s=300.0)
+
+
 def a_result(cell: Cell, **changes: Any) -> dict[str, Any]:
     return {
         "cell": cell.name,
+        "code": code_version(),
+        "effort": asdict(EFFORT),
         "set": cell.kind,
         "baseline_ns": 120,
         "optimised_ns": 100,
@@ -124,6 +132,7 @@ def test_figures() -> None:
         a_result(second, predicted_gain=1.0, measured_gain=1.1, held=False, opponents={}),
     ]
     assert over_best_opponent(results[0]) == 0.9
+    assert over_best_opponent(a_result(first, baseline_ns=80)) == 0.8
     assert over_best_opponent(results[1]) is None
     found = summary(results)
     assert found["mean error"] == pytest.approx(7.5)
@@ -152,6 +161,8 @@ def test_finished_cells_are_not_measured_again(
     assert sorted(ran) == sorted(wanted)
     (ddp,) = (cell for cell in CELLS if cell.model == "vgg" and cell.runtime == DDP)
     assert json.loads((tmp_path / ddp.name / "result.json").read_text()) == a_result(ddp)
+    with pytest.raises(UserError, match=r"result\.json: was measured with another rounds: use "):
+        gains.main(["--cells", "vgg-*", "--rounds", "5", *options])
     capsys.readouterr()
     gains.main(["--report", *options])
     assert len(ran) == 3
