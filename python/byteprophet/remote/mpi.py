@@ -25,6 +25,7 @@ from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.addresses import root_address
 from byteprophet.remote.by_rank import BY_RANK, units_of
+from byteprophet.remote.client_limits import with_client_limits
 from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import (
     ROLES,
@@ -32,7 +33,6 @@ from byteprophet.remote.job import (
     collect,
     needed_paths,
     refuse_local,
-    with_client_limits,
 )
 from byteprophet.remote.look import Look, check_look, parse_looks
 from byteprophet.remote.placement import Unit

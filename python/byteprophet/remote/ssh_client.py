@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING
 from byteprophet.errors import Error, one_line
 from byteprophet.input_files import read_json
 from byteprophet.launcher.tether import BEAT, BEAT_PERIOD_S, END, PASSED_ON
+from byteprophet.remote.client_limits import FETCH_TIMEOUT_S
 from byteprophet.remote.connection import connected, lost
+from byteprophet.remote.fetching import fetching, partial_of
 from byteprophet.remote.hosts_file import SshHost
 
 if TYPE_CHECKING:
     import asyncssh
 
 _READ_BYTES = 1 << 16
-_FETCH_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -117,24 +118,42 @@ def _write(data: bytes) -> None:
 
 
 async def _fetch(connection: asyncssh.SSHClientConnection, task: SshTask) -> None:
-    """Copies the role's run directory and removes it there. If that fails, says where it stays."""
+    """Copies the role's run directory and removes it there. If that fails, says where it stays.
+
+    What cannot be copied, such as a link to an absolute path, is left out.
+    """
     import asyncssh
+
+    kept = Path(task.kept)
+    left_out: list[str] = []
+
+    def leave_out(error: Exception) -> None:
+        torn = Path(os.fsdecode(getattr(error, "dstpath", b"")))
+        left_out.append(f"{torn.name}: {error}")
+        if torn.is_file() or torn.is_symlink():
+            torn.unlink()
 
     async def copy() -> None:
         async with connection.start_sftp_client() as sftp:
             if await sftp.exists(task.fetched):
-                Path(task.kept).mkdir(exist_ok=True)
-                await sftp.mget(f"{task.fetched}/*", task.kept, recurse=True)
-                await sftp.rmtree(task.fetched)
+                with fetching(kept) as partial:
+                    await sftp.get(task.fetched, partial, recurse=True, error_handler=leave_out)
+                if not left_out:
+                    await sftp.rmtree(task.fetched)
 
+    stay = f"stay in {task.fetched} on {task.host.name}"
     try:
-        await asyncio.wait_for(copy(), _FETCH_TIMEOUT_S)
+        await asyncio.wait_for(copy(), FETCH_TIMEOUT_S)
     except (OSError, asyncssh.Error, asyncio.TimeoutError) as error:
-        reason = str(error) or f"it took longer than {_FETCH_TIMEOUT_S:.0f} s"
+        reason = str(error) or f"it took longer than {FETCH_TIMEOUT_S:.0f} s"
         _say(
-            f"warning: results cannot be fetched ({reason}); they stay in {task.fetched} on "
-            f"{task.host.name}"
+            f"warning: results cannot be fetched ({reason}); they {stay}; what has come is in "
+            f"{partial_of(kept)}"
         )
+    else:
+        if left_out:
+            count = len(left_out)
+            _say(f"warning: {count} of the results cannot be fetched ({left_out[0]}); all {stay}")
 
 
 def _say(text: str) -> None:

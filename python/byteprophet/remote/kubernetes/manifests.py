@@ -23,7 +23,8 @@ from byteprophet.input_files import read_text
 from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.one_role import JOBSET_RESTART
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.remote.job import ENDING_S, carried_environment
+from byteprophet.remote.client_limits import ENDING_S
+from byteprophet.remote.job import carried_environment
 from byteprophet.remote.kubernetes.pod import COMPONENT, CONTAINER
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, RolePods
 

@@ -23,8 +23,9 @@ from byteprophet.launcher.restarts import Start
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
+from byteprophet.remote.client_limits import with_client_limits
 from byteprophet.remote.echoes import by_role
-from byteprophet.remote.job import refuse_local, with_client_limits
+from byteprophet.remote.job import refuse_local
 from byteprophet.remote.kubernetes.client import (
     PODS,
     Task,
