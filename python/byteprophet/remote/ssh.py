@@ -16,6 +16,7 @@ from byteprophet.remote.connection import connected, require_library
 from byteprophet.remote.hosts_file import SshHost
 from byteprophet.remote.look import Look, parse_looks
 from byteprophet.remote.placement import Unit
+from byteprophet.remote.programs import python_command
 from byteprophet.remote.ssh_client import SshTask
 from byteprophet.whole_files import write_whole
 
@@ -65,12 +66,7 @@ class Ssh:
 
 def remote_command(host: SshHost, module: str, arguments: Sequence[str]) -> str:
     """A line for the shell of ``host``, whatever shell that is: it starts ``sh``."""
-    # As in an activated environment: a worker's "python" is the one that runs the role.
-    programs = shlex.quote(str(PurePosixPath(host.python).parent))
-    python = shlex.join([host.python, "-m", module, *arguments])
-    path = f'PATH={programs}:"$PATH" ' if "/" in host.python else ""
-    # Not in the user's directory: python -m looks for modules there first.
-    return shlex.join(["sh", "-c", f"cd / && {path}exec {python}"])
+    return shlex.join(python_command(host.python, module, arguments))
 
 
 async def _look_at_all(hosts: Sequence[SshHost], paths: Sequence[str]) -> list[Look]:
