@@ -69,6 +69,15 @@ def test_a_role_that_does_not_answer_is_named(
         begin(late_client)
 
 
+def test_a_node_of_another_version_is_named(late_client: client.Client) -> None:
+    ray = late_client._ray
+    ray.wait = lambda calls, **_: (calls, [])
+    ray.get = lambda calls, **_: [({"version": "0.0.9"}, call) for call in calls]
+    ray.nodes = lambda: [{"NodeID": "worker-0", "NodeManagerAddress": "10.0.0.2"}]
+    with pytest.raises(UserError, match=r"node 10\.0\.0\.2: its byteprophet has another version"):
+        late_client._look()
+
+
 def test_links_are_listed_beside_files(tmp_path: Path) -> None:
     (tmp_path / "step-5").mkdir()
     (tmp_path / "step-5" / "model").write_text("5")

@@ -40,7 +40,7 @@ from byteprophet.remote.addresses import root_address
 from byteprophet.remote.client_limits import ENDING_S, FETCH_TIMEOUT_S
 from byteprophet.remote.echoes import with_role
 from byteprophet.remote.fetching import fetching, partial_of
-from byteprophet.remote.look import Look, check_look
+from byteprophet.remote.look import check_look, look_from
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster.actor import RoleActor
 from byteprophet.remote.verdicts import told_cause
@@ -223,10 +223,11 @@ class Client:
             raise UserError(
                 f"--on ray: a node cannot run byteprophet: {_last_line(str(error))}"
             ) from None
-        looks = [Look(**fields) for fields, _ in found]
+        looks = []
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
-        for role, (_, node_id) in zip(self._roles, found, strict=True):
+        for role, (fields, node_id) in zip(self._roles, found, strict=True):
             role.node = (addresses.get(node_id, ""), node_id)
+            looks.append(look_from(fields, f"node {role.node[0]}"))
         for look in looks:
             check_look(look, f"node {look.host}")
         address = root_address(looks, looks[0], None, "give the nodes one network")
