@@ -48,6 +48,11 @@ def role_counts(spec: JobSpec) -> dict[str, int]:
     return {kind: count for kind, count in {**counts, "worker": spec.workers}.items() if count}
 
 
+def run_directory_in(pods: PodsFile) -> Path:
+    """Where roles write in their containers."""
+    return Path("/tmp") / pods.name  # noqa: S108 - of a container
+
+
 def job_objects(pods: PodsFile, spec: JobSpec, jobset: bool, restarts: int = 0) -> list[Object]:
     """All objects of the job. Raises ``UserError`` for a file that pods cannot be given.
 
@@ -103,7 +108,7 @@ def _config_map(pods: PodsFile, spec: JobSpec, jobset: bool) -> Object:
     spec = replace(
         spec,
         directory=Path(pods.directory or "."),
-        run_directory=Path("/tmp") / pods.name,  # noqa: S108 - of a container
+        run_directory=run_directory_in(pods),
         environment=environment,
     )
     job = JobFile(spec, Address(host, spec.port or _ROOT_PORT), None, "")
