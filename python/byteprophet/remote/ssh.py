@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from byteprophet.errors import UserError
+from byteprophet.launcher.job_file import parse_job
 from byteprophet.launcher.tether import Told
+from byteprophet.remote.client_limits import ENDING_S
 from byteprophet.remote.connection import connected, require_library
 from byteprophet.remote.hosts_file import SshHost
 from byteprophet.remote.look import Look, parse_looks
@@ -22,6 +24,7 @@ from byteprophet.whole_files import write_whole
 
 _LOOK_TIMEOUT_S = 60.0
 _MOST_AT_ONCE = 32
+_CLIENT_S = ENDING_S + 10.0  # a role may hear late that it is asked to end
 
 
 class Ssh:
@@ -55,10 +58,9 @@ class Ssh:
         role = ["role", unit.kind, "--job", "-", "--index", str(unit.index)]
         if host.interface is not None:
             role += ["--interface", host.interface]
-        task = SshTask(
-            host, remote_command(host, "byteprophet", role), told.to_line().decode(), str(fetched),
-            str(kept),
-        )  # fmt: skip
+        command, line = remote_command(host, "byteprophet", role), told.to_line().decode()
+        ending_s = parse_job(told.job, "job").spec.limits.grace_s + _CLIENT_S
+        task = SshTask(host, command, line, str(fetched), str(kept), ending_s)
         path = temporary / f"{unit.name}.json"
         write_whole(path, json.dumps(task.to_fields()))
         return [sys.executable, "-m", "byteprophet.remote.ssh_client", str(path)]

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteprophet.errors import Error, one_line
+from byteprophet.errors import Error, JobFailed, one_line
 from byteprophet.input_files import read_json
 from byteprophet.launcher.tether import BEAT, BEAT_PERIOD_S, END, PASSED_ON
 from byteprophet.remote.client_limits import FETCH_TIMEOUT_S
@@ -46,6 +46,7 @@ class SshTask:
         told: the first line for the command's standard input.
         fetched: the directory on the host to fetch.
         kept: where it comes to here; its parent exists.
+        ending_s: how long the role may take to end when it is asked to.
     """
 
     host: SshHost
@@ -53,6 +54,7 @@ class SshTask:
     told: str
     fetched: str
     kept: str
+    ending_s: float
 
     @classmethod
     def read(cls, path: Path) -> SshTask:
@@ -68,11 +70,12 @@ class SshTask:
 async def run_task(task: SshTask) -> int:
     """Runs the role to its end and returns its exit status.
 
-    Raises ``UserError`` if the host cannot be reached, and ``JobFailed`` if the connection is lost.
+    Raises ``UserError`` if the host cannot be reached, and ``JobFailed`` if the connection is lost
+    or the role does not end when it is asked to.
     """
     import asyncssh
 
-    asked = asyncio.Event()
+    asked, late = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     async with connected(task.host) as connection:
         process = await connection.create_process(
@@ -83,13 +86,20 @@ async def run_task(task: SshTask) -> int:
         for signum, word in PASSED_ON.items():
             loop.add_signal_handler(signum, _tell, process, word)
         beats = asyncio.create_task(_beat(process, asked))
+        limit = asyncio.create_task(_leave_late(connection, asked, late, task.ending_s))
         try:
             while data := await process.stdout.read(_READ_BYTES):
                 await loop.run_in_executor(None, _write, data)
             await process.wait_closed()
         finally:
             beats.cancel()
+            limit.cancel()
         status: int | None = process.returncode
+        if late.is_set():
+            raise JobFailed(
+                f"host {task.host.name}: its role has not ended for {task.ending_s:g} s after it "
+                f"was asked to; its files are in {task.fetched} there"
+            )
         if status is None:
             raise lost(task.host, None)
         await _fetch(connection, task)
@@ -104,6 +114,19 @@ async def _beat(process: asyncssh.SSHClientProcess[bytes], asked: asyncio.Event)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asked.wait(), BEAT_PERIOD_S)
         process.stdin.write(END)
+
+
+async def _leave_late(
+    connection: asyncssh.SSHClientConnection,
+    asked: asyncio.Event,
+    late: asyncio.Event,
+    ending_s: float,
+) -> None:
+    """Drops the connection if the role still runs ``ending_s`` after somebody has asked."""
+    await asked.wait()
+    await asyncio.sleep(ending_s)
+    late.set()
+    connection.abort()
 
 
 def _tell(process: asyncssh.SSHClientProcess[bytes], word: bytes) -> None:
