@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,22 @@ def test_a_port_that_there_cannot_be_is_refused(
     said = capsys.readouterr().err
     assert "error: Invalid value for '--port': Input should be " in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--on", "local", "--resources"], "--resources is about this host: leave out --on"),
+        (["--json", "--resources"], "--json prints findings, and --resources looks for none"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cluster.toml"
+    assert run_cli(["doctor", *arguments, str(path)]) == 2
+    assert capsys.readouterr().err == f"byteprophet: error: {says}\n"
+    assert not path.exists()
 
 
 def test_json_and_status_agree(

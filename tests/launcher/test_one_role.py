@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -183,6 +184,25 @@ def test_a_role_takes_the_interface_that_leads_to_the_root(tmp_path: Path) -> No
     assert (resolved.address, resolved.spec.interface) == (LOOPBACK, "lo")
     assert [name.name for name in resolved.names] == ["worker-1.0", "worker-1.1"]
     assert resolved.summary == "summary-worker-1.json"
+
+
+def test_a_role_waits_for_the_roots_name_as_long_as_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", unknown)
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("time.sleep", lambda wait_s: now_s.append(now_s.pop() + wait_s))
+    for own, waited_s in ({}, 600), ({"BYTEPROPHET_START_TIMEOUT_S": "1200"}, 1200):
+        now_s[0] = 0.0
+        job = read_job_file(write(tmp_path, root="worker-0.job:9000", environment=own))
+        with pytest.raises(UserError, match=f"led to no IPv4 address for {waited_s} s"):
+            resolve_role(job, "worker", 0, None)
+        assert waited_s <= now_s[0] <= waited_s + 2
 
 
 def test_a_role_knows_which_restart_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,9 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher import JobSpec, check_job, run_job
 from byteprophet.launcher.restarts import Start, run_with_restarts
+from byteprophet.launcher.spec import Echo, JobResult
+from byteprophet.remote.kubernetes.client import PODS
+from byteprophet.remote.kubernetes.site import MANIFESTS
 
 from .conftest import MakeSpec
 
@@ -62,6 +65,21 @@ def test_a_job_starts_again_until_it_succeeds(
         log = (directory / "logs" / "worker-1.log").read_text()
         assert log == f"restart {number}\n"
     assert (spec.run_directory / "mine").is_dir()  # a script's own files stay where they are
+
+
+def test_a_start_does_not_find_which_pods_ended_before(make_spec: MakeSpec) -> None:
+    spec = make_spec(("true",), max_restarts=1)
+    found: list[list[str]] = []
+
+    def start(spec: JobSpec, _: Echo | None) -> JobResult:
+        spec.run_directory.mkdir(parents=True, exist_ok=True)
+        found.append(sorted(path.name for path in spec.run_directory.iterdir()))
+        for name in (PODS, MANIFESTS):
+            (spec.run_directory / name).touch()
+        return JobResult(1, (), "worker-1: pod lost", 1.0, spec.restart)
+
+    assert run_with_restarts(start, lambda _: start, spec).restarts == 1
+    assert found == [[], ["attempts"]]
 
 
 def test_until_the_next_start_the_summary_says_so(make_spec: MakeSpec) -> None:

@@ -175,4 +175,4 @@ def test_a_role_that_is_asked_to_end_keeps_its_files(tmp_path: Path) -> None:
 
 
 def test_a_name_is_resolved_where_the_role_starts() -> None:
-    assert Address.parse("root", "localhost:9000").resolved() == Address("127.0.0.1", 9000)
+    assert Address.parse("root", "localhost:9000").resolved(1.0) == Address("127.0.0.1", 9000)

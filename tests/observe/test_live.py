@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.observe.live import ASKED, LiveConsumer, interface_bytes, make_consumer
+from byteprophet.observe.live import ASKED, LiveConsumer, make_consumer
 from byteprophet.observe.observer import Job
 from byteprophet.observe.pace import Pace
 from byteprophet.timeline.tables import TRANSFER
@@ -187,16 +187,3 @@ def test_when_there_is_no_consumer(tmp_path: Path) -> None:
     assert make_consumer({}, job, has_transfers=True) is not None
     with pytest.raises(UserError, match="BYTEPROPHET_WATCH=yes"):
         make_consumer({"BYTEPROPHET_WATCH": "yes"}, job, has_transfers=True)
-
-
-def test_counters_of_interfaces(tmp_path: Path) -> None:
-    head = "Inter-| Receive | Transmit\n face |bytes packets\n"
-    row = "{}: {} 0 0 0 0 0 0 0 {} 0 0 0 0 0 0 0\n"
-    path = tmp_path / "dev"
-    path.write_text(head + row.format("  lo", 5, 5) + row.format("eth0", 7, 11))
-    assert interface_bytes(path) == {"sent_bytes": 11, "received_bytes": 7}
-    path.write_text(head + row.format("  lo", 5, 5))
-    assert interface_bytes(path) is None
-    path.write_text(f"{head}eth0: many\n")
-    assert interface_bytes(path) is None
-    assert interface_bytes(tmp_path / "missing") is None

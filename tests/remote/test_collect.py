@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from byteprophet.launcher.restarts import ATTEMPTS
+from byteprophet.launcher.spec import JobSpec, Limits
+from byteprophet.remote.client_limits import ENDING_S, FETCH_TIMEOUT_S, with_client_limits
+from byteprophet.remote.fetching import fetching, partial_of
 from byteprophet.remote.job import ROLES, collect
 
 
@@ -58,3 +61,47 @@ def test_a_file_that_two_roles_wrote_is_kept_twice(
     wrote(tmp_path, "worker-2", "by worker-0")
     collect(tmp_path, "worker-2")
     assert not (tmp_path / ROLES / "worker-2").exists()
+
+
+def test_links_are_moved_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for start, step in enumerate(("step-500", "step-900")):
+        directory = tmp_path / ROLES / "worker-0"
+        (directory / "ckpt" / step).mkdir(parents=True)
+        (directory / "ckpt" / step / "model.pt").write_text(step)
+        (directory / "ckpt" / "latest").symlink_to(step)
+        (directory / "newest.pt").symlink_to(f"ckpt/{step}/model.pt")
+        collect(tmp_path, "worker-0")
+        assert (tmp_path / "newest.pt").readlink() == Path(f"ckpt/{step}/model.pt")
+        assert (tmp_path / "ckpt" / "latest" / "model.pt").read_text() == step
+        time.sleep(0.02)  # the clock of files is coarse
+        (tmp_path / ATTEMPTS / str(start)).mkdir(parents=True)
+    assert not (tmp_path / ROLES).exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_fetched_in_part_is_not_taken_for_all(tmp_path: Path) -> None:
+    kept = tmp_path / "worker-0"
+
+    def fetch_in_part() -> None:
+        with fetching(kept) as partial:
+            partial.mkdir()
+            (partial / "model.pt").write_text("torn")
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        fetch_in_part()
+    assert not kept.exists()
+    assert (partial_of(kept) / "model.pt").read_text() == "torn"
+    for name in ("first", "second"):  # as of a controller that was started twice
+        with fetching(kept) as partial:
+            partial.mkdir()
+            (partial / name).write_text(name)
+    assert sorted(path.name for path in kept.iterdir()) == ["first", "second"]
+    assert not partial_of(kept).exists()
+
+
+def test_clients_have_the_time_to_fetch(tmp_path: Path) -> None:
+    spec = JobSpec(("true",), tmp_path, limits=Limits(grace_s=7))
+    limits = with_client_limits(spec, FETCH_TIMEOUT_S).limits
+    assert limits.grace_s > 7 + ENDING_S + FETCH_TIMEOUT_S
+    assert limits.premature_s > FETCH_TIMEOUT_S

@@ -160,6 +160,11 @@ def test_files_of_this_host_travel_in_the_config_map(
         (["--on", "kubernetes", "--image", ""], "--image '': give an image's name, e.g. registry."),
         ([*ON, "--bandwidth", "1gbit"], "a bandwidth limits emulated links"),
         ([*ON, "--controller"], "--controller: not with --on kubernetes"),
+        (
+            [*ON, "--apply", "--record"],
+            "--record: with --apply, pods write records to /tmp/bytepro",
+        ),
+        ([*ON, "--apply", "--monitor"], "--monitor, --probe: with --apply, pods write records to"),
         ([*ON, "--restarts", "1"], "--restarts: plain Jobs do not start again together"),
         ([*ON, "--restarts", "-1"], "restarts -1: must be 0 or more"),
         ([*ON, "--interface", "lo"], "--interface: not with --on kubernetes"),
@@ -183,6 +188,17 @@ def test_without_kubectl_nothing_is_applied(
     assert run_cli(["run", *ON, "--apply", "--", "true"]) == 2
     assert "--apply: kubectl is not installed here" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_on_a_volume_are_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    file = tmp_path / "pods.toml"
+    file.write_text('schema = 1\nimage = "train:1"\nvolumes = {"/tmp" = "records"}\n')
+    on = ["--on", "kubernetes", "--hosts", str(file), "--apply", "--record"]
+    assert run_cli(["run", *on, "--", "true"]) == 2
+    assert "--apply: kubectl is not installed here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from byteprophet.input_files import read_json
 from byteprophet.launcher.checks import LOOPBACK, root_port
-from byteprophet.launcher.job_file import read_job_file
+from byteprophet.launcher.job_file import parse_job, read_job_file
 
 from .jobs import NO_FORKS, TRAIN_BY_HAND, fingerprints, trained_alone, write_script
 from .schemas import check_objects
@@ -77,18 +77,19 @@ def test_a_script_says_what_it_needs(script: str) -> None:
 
 def pods(name: str) -> list[list[str]]:
     """The command of every pod in a manifest."""
-    commands = []
-    text = (LAUNCHER / "kubernetes" / name).read_text()
-    for part in re.split(r"^---$|^    - name: \w+\n      replicas", text, flags=re.MULTILINE):
-        found = re.search(r"command: \[(.*)\]", part)
-        if found is not None:
-            count = int(re.findall(r"completions: (\d+)", part)[0])
-            words = found[1].split(", ")
-            commands += [
-                [word.replace("$(JOB_COMPLETION_INDEX)", str(index)) for word in words]
-                for index in range(count)
-            ]
-    return commands
+    yaml = pytest.importorskip("yaml")
+    objects = list(yaml.safe_load_all((LAUNCHER / "kubernetes" / name).read_text()))
+    replicated = objects[0]["spec"].get("replicatedJobs", [])
+    jobs = [each["template"]["spec"] for each in replicated]
+    jobs += [each["spec"] for each in objects if each["kind"] == "Job"]
+    return [
+        [
+            word.replace("$(JOB_COMPLETION_INDEX)", str(index))
+            for word in job["template"]["spec"]["containers"][0]["command"]
+        ]
+        for job in jobs
+        for index in range(job["completions"])
+    ]
 
 
 def test_the_pods_of_both_manifests_run_what_the_scripts_run(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_the_pods_of_both_manifests_run_what_the_scripts_run(tmp_path: Path) -> 
     stand_in.write_text('#!/bin/sh\nfor word in byteprophet "$@"; do echo "$word"; done\n')
     stand_in.chmod(0o755)
     job = "/etc/byteprophet/job.toml"
-    scripts = [["start_scheduler", job], ["start_server", job, "0"]]
+    scripts = [["start_scheduler", job, "--index", "0"], ["start_server", job, "0"]]
     scripts += [["start_worker", job, str(index)] for index in range(2)]
     run = [
         subprocess.run(
@@ -130,8 +131,19 @@ def test_batch_scripts_run_what_readers_are_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["jobs.yaml", "jobset.yaml"])
-def test_the_manifests_are_valid(name: str) -> None:
+def test_the_manifests_are_valid_and_as_run_prints_them(name: str) -> None:
     yaml = pytest.importorskip("yaml")
+    from byteprophet.remote.kubernetes.manifests import job_objects, manifest_text
+    from byteprophet.remote.kubernetes.pods_file import PodsFile
+
+    job = read_job_file(LAUNCHER / "job.toml").spec
+    config, *others = job_objects(PodsFile(None, "train"), job, name == "jobset.yaml")
+    text = (LAUNCHER / "kubernetes" / name).read_text()
+    assert re.sub(r"^#.*\n", "", text, flags=re.MULTILINE) == manifest_text(others)
+    own = (LAUNCHER / "kubernetes" / "config.yaml").read_text()
+    assert yaml.safe_load(own)["metadata"] == config["metadata"]
+    root = parse_job(config["data"]["job.toml"], "job.toml").root
+    assert f'"{root.host}:{root.port}"' in (own if name == "jobset.yaml" else text)
     texts = [(LAUNCHER / "kubernetes" / each).read_text() for each in ("config.yaml", name)]
     objects = [each for text in texts for each in yaml.safe_load_all(text)]
     assert len(check_objects(objects)) == 3

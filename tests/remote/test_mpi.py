@@ -123,7 +123,9 @@ def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:
 
     few = mpirun(1)
     assert few.returncode != 0
-    assert "role by-rank: there are 1 processes and 2 roles: start as many" in few.stderr
+    assert (
+        "role by-rank: there are 1 processes, and the job has 2 roles: start as many" in few.stderr
+    )
     done = mpirun(2)
     assert done.returncode == 0, done.stderr
     for index in range(2):

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,11 @@ import tomli_w
 
 from byteprophet.cli.main import run_cli
 from byteprophet.remote.look import look
+from byteprophet.remote.preflight import check
 from byteprophet.remote.preflight.findings import Finding, of_all, of_host, of_pairs
 from byteprophet.remote.preflight.host import HostFacts, facts
 from byteprophet.remote.preflight.pairs import Meeting, Pair, Peer, meet
+from byteprophet.remote.preflight.visits import Visit, Visited
 
 from .sshd import Sshd, User, host_table, why_not
 
@@ -132,6 +134,25 @@ def test_every_host_reaches_every_port_of_every_other_one() -> None:
         assert abs(pair.offset_ns) <= pair.round_trip_ns
         assert pair.bits_per_s is not None
         assert pair.bits_per_s > 0
+
+
+def test_many_hosts_have_the_time_to_meet(here: HostFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sends to every other one, one after the other."""
+    limits_s = []
+
+    class Hosts:
+        ask = ""
+        hosts = tuple(
+            Visited(f"gpu-{index}", f"10.0.0.{index}", None, (), "") for index in range(250)
+        )
+
+        def visit(self, module: str, _: str, only: Sequence[int], limit_s: float) -> list[Visit]:
+            limits_s.append(limit_s)
+            return [Visit("")] * len(only)
+
+    monkeypatch.setattr(check, "_facts", lambda *_: here)
+    check.preflight(Hosts(), None)
+    assert limits_s[1] >= 60 + 250 * (check._SEND_S + 0.2)
 
 
 def test_a_stranger_is_not_answered() -> None:

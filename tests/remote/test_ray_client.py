@@ -15,6 +15,7 @@ from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher.job_file import Address
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster import client
+from byteprophet.remote.ray_cluster.actor import RoleActor
 
 NO_CLUSTER = """
 def init(**options):
@@ -66,6 +67,26 @@ def test_a_role_that_does_not_answer_is_named(
 ) -> None:
     with pytest.raises(error, match="no answer for 60 s from worker-1"):
         begin(late_client)
+
+
+def test_a_node_of_another_version_is_named(late_client: client.Client) -> None:
+    ray = late_client._ray
+    ray.wait = lambda calls, **_: (calls, [])
+    ray.get = lambda calls, **_: [({"version": "0.0.9"}, call) for call in calls]
+    ray.nodes = lambda: [{"NodeID": "worker-0", "NodeManagerAddress": "10.0.0.2"}]
+    with pytest.raises(UserError, match=r"node 10\.0\.0\.2: its byteprophet has another version"):
+        late_client._look()
+
+
+def test_links_are_listed_beside_files(tmp_path: Path) -> None:
+    (tmp_path / "step-5").mkdir()
+    (tmp_path / "step-5" / "model").write_text("5")
+    (tmp_path / "latest").symlink_to("step-5")
+    (tmp_path / "model").symlink_to("step-5/model")
+    made = RoleActor()
+    made._directory = tmp_path
+    assert made.files() == [("step-5/model", 1)]
+    assert made.links() == [("latest", "step-5"), ("model", "step-5/model")]
 
 
 @pytest.mark.usefixtures("default_signals")

@@ -133,6 +133,24 @@ def test_plans_and_warnings_as_they_come(tmp_path: Path) -> None:
     assert "\x1b" not in state["warnings"]["latest"][0]["text"]
 
 
+def test_plans_of_a_start_end_with_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    log = run / "control.jsonl"
+    log.write_text(plan(7) + event("adopted", plan=7, worker="worker-0", iteration=20))
+    watch = RunWatch(run)
+    assert watch.look()["plans"]["current"] == 7
+    (run / "attempts" / "0").mkdir(parents=True)
+    log.rename(run / "attempts" / "0" / log.name)
+    log.write_text(plan(1))
+    plans = check(watch.look())["plans"]
+    assert plans["current"] is None
+    assert [one["number"] for one in plans["latest"]] == [1]
+    with log.open("a") as file:
+        file.write(event("adopted", plan=1, worker="worker-0", iteration=20))
+    plans = check(watch.look())["plans"]
+    assert (plans["current"], plans["adopted"]) == (1, 1)
+
+
 def test_a_run_that_has_ended_is_not_changed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     write_status(run, status(0, ended=True, watching=False, watched=0))

@@ -67,6 +67,7 @@ def test_the_command_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["http://10.0.0.1:80/?token=a"], "forward the port"),
         (["--metrics", "0"], "--metrics"),
         (["--terminal", "--token-file", "a"], "nothing is served that would need a token"),
+        (["http://127.0.0.1:1", "--token-file", "typo"], "typo: there is no such file"),
     ],
 )
 def test_wrong_usage(
@@ -79,6 +80,7 @@ def test_wrong_usage(
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_bars() -> None:

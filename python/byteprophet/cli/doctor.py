@@ -68,9 +68,11 @@ def doctor(
 ) -> int:
     """See _HELP."""
     if on is not None:
+        refuse_given(context, ("resources",), "is about this host: leave out --on")
         return _preflight(on, hosts, interface, port, as_json)
     refuse_given(context, ("hosts", "interface", "port"), "needs --on")
     if resources is not None:
+        refuse_given(context, ("as_json",), "prints findings, and --resources looks for none")
         return _write_resources(resources)
     findings = check_up()
     able = all(finding.ok for finding in findings if finding.required)

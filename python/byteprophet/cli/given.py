@@ -6,7 +6,8 @@ import typer
 
 from byteprophet.errors import UserError
 
-_SPELLED = {"settings": "--set", "run": "RUN"}  # where users say it unlike the parameter's name
+# Where users say it unlike the parameter's name.
+_SPELLED = {"settings": "--set", "run": "RUN", "as_json": "--json"}
 
 
 def is_given(context: typer.Context, name: str) -> bool:

@@ -73,7 +73,8 @@ def watch(
         and (as_json or (terminal and metrics is None))
     ):
         raise UserError("--token-file: nothing is served that would need a token; leave it out")
-    token = None if token_file is None else token_in(token_file)
+    # The viewer at an address has a token already.
+    token = None if token_file is None else token_in(token_file, may_be_made=not is_address(run))
     source, name = source_of(run, token)
     shared = Shared(source)
     if as_json:

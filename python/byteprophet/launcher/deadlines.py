@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from byteprophet.errors import UserError
 
-_STANDARD_S = {"BYTEPROPHET_DEAD_AFTER_S": 12.0, "BYTEPROPHET_START_TIMEOUT_S": 600.0}
+_START_TIMEOUT = "BYTEPROPHET_START_TIMEOUT_S"
+_STANDARD_S = {"BYTEPROPHET_DEAD_AFTER_S": 12.0, _START_TIMEOUT: 600.0}
 _SHORTEST_S = 3.0
 _LONGEST_S = 1e6
 _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
@@ -29,6 +30,14 @@ def dead_after_s(environment: Mapping[str, str]) -> float | None:
     """
     limit_s, _ = (_seconds(environment, name) for name in _STANDARD_S)
     return limit_s or None
+
+
+def start_timeout_s(environment: Mapping[str, str]) -> float | None:
+    """The seconds that a role waits for others at the start; None: without a limit.
+
+    Raises ``UserError`` as ``dead_after_s`` does.
+    """
+    return _seconds(environment, _START_TIMEOUT) or None
 
 
 def _seconds(environment: Mapping[str, str], name: str) -> float:

@@ -7,6 +7,7 @@ its kind and its number. The file holds no secret. docs/formats.md describes it.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import socket
 import time
@@ -24,7 +25,6 @@ from byteprophet.schedulers import DEFAULT
 
 SCHEMA = 1
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
-_NAME_TIMEOUT_S = 120.0  # a pod's name is known only when the pod has an address
 _FIELDS = (
     "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
     "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "grace_s",
@@ -51,14 +51,16 @@ class Address:
             )
         return cls(host, number)
 
-    def resolved(self) -> Address:
+    def resolved(self, timeout_s: float | None) -> Address:
         """The same with an IPv4 address. Waits for a name that is not known yet.
 
-        Raises ``UserError`` if the name does not become known in time.
+        A pod's name is known only when the pod has an address. Raises ``UserError`` if the name
+        does not become known within ``timeout_s``; None: there is no limit.
         """
         if _is_address(self.host):
             return self
-        deadline_s = time.monotonic() + _NAME_TIMEOUT_S
+        limit_s = math.inf if timeout_s is None else timeout_s
+        deadline_s = time.monotonic() + limit_s
         while True:
             try:
                 found = socket.getaddrinfo(self.host, self.port, socket.AF_INET, socket.SOCK_STREAM)
@@ -67,7 +69,8 @@ class Address:
                 if time.monotonic() > deadline_s:
                     raise UserError(
                         f"{self.host}: this name led to no IPv4 address for "
-                        f"{_NAME_TIMEOUT_S:.0f} s ({error.strerror})"
+                        f"{limit_s:.0f} s ({error.strerror}); BYTEPROPHET_START_TIMEOUT_S sets "
+                        "how long it may take"
                     ) from None
             time.sleep(1)
 

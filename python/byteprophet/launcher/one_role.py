@@ -18,7 +18,8 @@ import psutil
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.launcher.checks import LOOPBACK_INTERFACE, interface_address
-from byteprophet.launcher.environment import RoleName
+from byteprophet.launcher.deadlines import start_timeout_s
+from byteprophet.launcher.environment import RoleName, base_environment
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile
 from byteprophet.launcher.leftovers import marked_processes
@@ -93,7 +94,9 @@ def _remove_earlier(role: ResolvedJob) -> None:
 
 def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> ResolvedJob:
     """What ``run_role`` starts. Raises ``UserError`` as it does, and starts nothing."""
-    spec, root = _restarted(job.spec), job.root.resolved()
+    spec = _restarted(job.spec)
+    timeout_s = start_timeout_s(base_environment(os.environ, spec.environment))
+    root = job.root.resolved(timeout_s)
     wanted = "worker" if kind == "rank" else kind
     if kind == "rank" and spec.servers:
         raise UserError("rank: a job with servers has workers; use worker")

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from byteprophet.observe.interfaces import interface_bytes
 from byteprophet.observe.live_traffic import Recent, Traffic
 from byteprophet.observe.observer import Job
 from byteprophet.observe.pace import Pace, process_pace
@@ -41,7 +42,6 @@ _KEEP_NS = 6_000_000_000
 _WRITE_NS = 500_000_000
 _MOST_STARTS = 128
 _MOST_WAITS = 12
-_COUNTERS = Path("/proc/self/net/dev")
 
 
 class LiveConsumer:
@@ -157,25 +157,6 @@ class LiveConsumer:
             "tensors": self._traffic.tensors(),
             "interfaces": None if self._has_transfers else interface_bytes(),
         }
-
-
-def interface_bytes(path: Path = _COUNTERS) -> dict[str, int] | None:
-    """Bytes that this host's interfaces other than loopback have sent and received.
-
-    None if there is no other interface, or the system does not say.
-    """
-    sent_bytes = received_bytes = found = 0
-    try:
-        for line in path.read_text(encoding="ascii").splitlines()[2:]:
-            name, _, counters = line.partition(":")
-            if name.strip() != "lo":
-                fields = counters.split()
-                received_bytes += int(fields[0])
-                sent_bytes += int(fields[8])
-                found += 1
-    except (OSError, ValueError, IndexError):
-        return None
-    return {"sent_bytes": sent_bytes, "received_bytes": received_bytes} if found else None
 
 
 def make_consumer(

@@ -27,13 +27,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from byteprophet.errors import JobFailed, UserError, one_line
 from byteprophet.job.strategy import OURS
 from byteprophet.network.steps import announce
 from byteprophet.observe import recording
+from byteprophet.observe.interfaces import interface_bytes
 from byteprophet.observe.messages import loaded_source
 from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import SpanLog, process_spans
@@ -66,13 +66,11 @@ class _Usage:
     @classmethod
     def now(cls) -> _Usage:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        counters = psutil.net_io_counters(pernic=True)
-        wire = [each for name, each in counters.items() if name != "lo"]
+        counters = interface_bytes() or {"sent_bytes": 0, "received_bytes": 0}
         return cls(
             time.monotonic_ns(),
             usage.ru_utime + usage.ru_stime,
-            sum(each.bytes_sent for each in wire),
-            sum(each.bytes_recv for each in wire),
+            **counters,
         )
 
     def cpu_fraction_until(self, later: _Usage) -> float:

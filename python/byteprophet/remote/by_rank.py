@@ -35,8 +35,9 @@ def role_of_rank(job: JobFile) -> tuple[str, int, JobFile]:
     if rank < 0:
         raise UserError(f"role {BY_RANK}: start it with mpirun or srun, which number processes")
     if world not in (-1, len(units)) or rank >= len(units):
+        there = f"this is process number {rank}" if world < 0 else f"there are {world} processes"
         raise UserError(
-            f"role {BY_RANK}: there are {world} processes and {len(units)} roles: start as many"
+            f"role {BY_RANK}: {there}, and the job has {len(units)} roles: start as many"
         )
     unit = units[rank]
     spec = replace(job.spec, run_directory=job.spec.run_directory / unit.name)

@@ -32,10 +32,11 @@ from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.plan import SUMMARY, ResolvedJob, new_mesh_key, resolve_on_hosts
 from byteprophet.launcher.restarts import ATTEMPTS
 from byteprophet.launcher.role import RolePlan
-from byteprophet.launcher.spec import Echo, JobResult, JobSpec, Limits, RoleResult
+from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.launcher.tether import Told
 from byteprophet.network.tools import require
 from byteprophet.remote.addresses import root_address
+from byteprophet.remote.client_limits import FETCH_TIMEOUT_S, with_client_limits
 from byteprophet.remote.look import check_look
 from byteprophet.remote.placement import Unit, place
 from byteprophet.remote.places import HostT, Places
@@ -43,9 +44,6 @@ from byteprophet.whole_files import make_directory
 
 ROLES = "roles"
 """The folder of the run directory in which roles' own directories are until the job's end."""
-ENDING_S = 10.0
-"""How long a role may take to end after its grace: it kills its processes, and removes memory."""
-_FETCHING_S = 60.0  # then its files are fetched
 _KEYS = "keys"
 _LATER_S = 60.0  # a role's time limit is later than the job's, which names all roles
 
@@ -107,8 +105,9 @@ def carried_environment(spec: JobSpec) -> dict[str, str]:
 def run_at(site: Site[HostT], spec: JobSpec, echo: Echo | None = None) -> JobResult:
     """Runs ``spec`` there, as ``run_job`` does here."""
     controller = None if site.controller is None else site.controller.port
+    fetch_s = 0.0 if site.places.is_shared else FETCH_TIMEOUT_S
     job = resolve_on_hosts(
-        with_client_limits(spec),
+        with_client_limits(spec, fetch_s),
         site.root.host,
         site.root.host,
         site.root.port,
@@ -116,13 +115,6 @@ def run_at(site: Site[HostT], spec: JobSpec, echo: Echo | None = None) -> JobRes
         runs_here=False,
     )
     return run_resolved(job, echo, _Elsewhere(site, spec))
-
-
-def with_client_limits(spec: JobSpec) -> JobSpec:
-    """``spec`` for the supervisor of clients, whose roles have the grace of ``spec`` themselves."""
-    grace_s = spec.limits.grace_s + _FETCHING_S
-    limits = Limits(grace_s=grace_s, farewell_s=20.0, premature_s=30.0, last_words_s=8.0)
-    return replace(spec, limits=limits)
 
 
 class _Elsewhere(Generic[HostT]):
@@ -221,7 +213,7 @@ def _own_results(directory: Path, name: str) -> list[RoleResult]:
 
 
 def _move(directory: Path, run_directory: Path, name: str) -> None:
-    """Moves the files below ``directory``, but for those that the job has one of itself.
+    """Moves the files and links below ``directory``, but for those that the job has itself.
 
     A file of an earlier start is replaced. If another role has written a file of the same name and
     another content, this role's stays where it is, with a warning.
@@ -232,19 +224,28 @@ def _move(directory: Path, run_directory: Path, name: str) -> None:
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)
         target = run_directory / relative
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             continue
-        if relative in own or (target.is_file() and filecmp.cmp(path, target, shallow=False)):
+        if relative in own or _are_equal(path, target):
             path.unlink()
-        elif target.exists() and target.stat().st_ctime > started_s:
+        elif os.path.lexists(target) and target.lstat().st_ctime > started_s:
             staying.append(relative)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_symlink():  # of an earlier start; it may lead to a folder
+                target.unlink()
             shutil.move(path, target)
     if staying:
         warn(f"{staying[0]}: {name} and another role wrote it: that of {name} is in {directory}")
     else:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _are_equal(path: Path, target: Path) -> bool:
+    """Whether both are files of one content, or links that say the same."""
+    if path.is_symlink() or target.is_symlink():
+        return path.is_symlink() and target.is_symlink() and path.readlink() == target.readlink()
+    return target.is_file() and filecmp.cmp(path, target, shallow=False)
 
 
 def _last_start_s(run_directory: Path) -> float:

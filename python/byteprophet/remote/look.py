@@ -15,6 +15,7 @@ import socket
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -131,6 +132,16 @@ def _ipv6() -> list[str]:
     return [str(each) for each in found if not (each.is_loopback or each.is_link_local)]
 
 
+def look_from(fields: Any, where: str) -> Look:
+    """The look that ``where`` gave as ``fields``. Raises ``UserError`` for other fields."""
+    try:
+        return Look(**fields)
+    except TypeError:
+        raise UserError(
+            f"{where}: its byteprophet has another version than this one: install the same"
+        ) from None
+
+
 def parse_looks(output: str, where: str) -> list[Look]:
     """The looks in what ``where`` printed. Raises ``UserError`` for one that is not whole."""
     found = []
@@ -138,11 +149,10 @@ def parse_looks(output: str, where: str) -> list[Look]:
         _, mark, text = line.partition(MARK)
         if mark:
             try:
-                found.append(Look(**parse_json(text)))
-            except (TypeError, ValueError):
-                raise UserError(
-                    f"{where}: its byteprophet has another version than this one: install the same"
-                ) from None
+                fields = parse_json(text)
+            except ValueError:
+                fields = None
+            found.append(look_from(fields, where))
     return found
 
 

@@ -25,6 +25,7 @@ from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.addresses import root_address
 from byteprophet.remote.by_rank import BY_RANK, units_of
+from byteprophet.remote.client_limits import with_client_limits
 from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import (
     ROLES,
@@ -32,11 +33,10 @@ from byteprophet.remote.job import (
     collect,
     needed_paths,
     refuse_local,
-    with_client_limits,
 )
 from byteprophet.remote.look import Look, check_look, parse_looks
 from byteprophet.remote.placement import Unit
-from byteprophet.remote.programs import run_program
+from byteprophet.remote.programs import python_command, run_program
 from byteprophet.whole_files import make_directory, write_whole
 
 _LOOK_TIMEOUT_S = 120.0
@@ -114,7 +114,8 @@ class _Elsewhere:
         environment = base_environment(os.environ, {})
         # SIGTERM if this process is killed: mpirun then ends its processes.
         argv = [require("setpriv"), "--pdeathsig", "TERM", "--", *self._site.command]
-        argv += [sys.executable, "-m", "byteprophet", *role]
+        # Open MPI hands on none of this shell's variables, such as PATH, to other hosts.
+        argv += python_command(sys.executable, "byteprophet", role)
         log = self._run_directory / "logs" / f"{_MPIRUN}.log"
         return [RolePlan(_MPIRUN, "worker", argv, environment, self._run_directory, log, host="")]
 

@@ -1,9 +1,11 @@
-"""Runs a program of a cluster, such as scontrol or mpirun, to its end."""
+"""Programs of a cluster, such as scontrol or mpirun, run to their ends; and ours on its hosts."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from byteprophet.errors import UserError
 
@@ -27,3 +29,14 @@ def run_program(
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"{what} took longer than {timeout_s:.0f} s") from None
+
+
+def python_command(python: str, module: str, arguments: Sequence[str]) -> list[str]:
+    """A command that runs ``module`` on another host by its interpreter ``python``.
+
+    There, as in an activated environment, "python" of a worker's command is ``python``.
+    """
+    programs = shlex.quote(str(PurePosixPath(python).parent))
+    path = f'PATH={programs}:"$PATH" ' if "/" in python else ""
+    # Not in the user's directory: python -m looks for modules there first.
+    return ["sh", "-c", f"cd / && {path}exec {shlex.join([python, '-m', module, *arguments])}"]

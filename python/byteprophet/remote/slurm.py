@@ -24,7 +24,7 @@ from byteprophet.launcher.job_file import parse_job
 from byteprophet.launcher.tether import BEAT_PERIOD_S, Told
 from byteprophet.network.tools import require
 from byteprophet.remote import tethered
-from byteprophet.remote.job import ENDING_S
+from byteprophet.remote.client_limits import ENDING_S
 from byteprophet.remote.look import Look, parse_looks
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.programs import run_program

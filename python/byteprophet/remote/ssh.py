@@ -11,16 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from byteprophet.errors import UserError
+from byteprophet.launcher.job_file import parse_job
 from byteprophet.launcher.tether import Told
+from byteprophet.remote.client_limits import ENDING_S
 from byteprophet.remote.connection import connected, require_library
 from byteprophet.remote.hosts_file import SshHost
 from byteprophet.remote.look import Look, parse_looks
 from byteprophet.remote.placement import Unit
+from byteprophet.remote.programs import python_command
 from byteprophet.remote.ssh_client import SshTask
 from byteprophet.whole_files import write_whole
 
 _LOOK_TIMEOUT_S = 60.0
 _MOST_AT_ONCE = 32
+_CLIENT_S = ENDING_S + 10.0  # a role may hear late that it is asked to end
 
 
 class Ssh:
@@ -54,10 +58,9 @@ class Ssh:
         role = ["role", unit.kind, "--job", "-", "--index", str(unit.index)]
         if host.interface is not None:
             role += ["--interface", host.interface]
-        task = SshTask(
-            host, remote_command(host, "byteprophet", role), told.to_line().decode(), str(fetched),
-            str(kept),
-        )  # fmt: skip
+        command, line = remote_command(host, "byteprophet", role), told.to_line().decode()
+        ending_s = parse_job(told.job, "job").spec.limits.grace_s + _CLIENT_S
+        task = SshTask(host, command, line, str(fetched), str(kept), ending_s)
         path = temporary / f"{unit.name}.json"
         write_whole(path, json.dumps(task.to_fields()))
         return [sys.executable, "-m", "byteprophet.remote.ssh_client", str(path)]
@@ -65,12 +68,7 @@ class Ssh:
 
 def remote_command(host: SshHost, module: str, arguments: Sequence[str]) -> str:
     """A line for the shell of ``host``, whatever shell that is: it starts ``sh``."""
-    # As in an activated environment: a worker's "python" is the one that runs the role.
-    programs = shlex.quote(str(PurePosixPath(host.python).parent))
-    python = shlex.join([host.python, "-m", module, *arguments])
-    path = f'PATH={programs}:"$PATH" ' if "/" in host.python else ""
-    # Not in the user's directory: python -m looks for modules there first.
-    return shlex.join(["sh", "-c", f"cd / && {path}exec {python}"])
+    return shlex.join(python_command(host.python, module, arguments))
 
 
 async def _look_at_all(hosts: Sequence[SshHost], paths: Sequence[str]) -> list[Look]:

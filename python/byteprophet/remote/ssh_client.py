@@ -22,17 +22,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteprophet.errors import Error, one_line
+from byteprophet.errors import Error, JobFailed, one_line
 from byteprophet.input_files import read_json
 from byteprophet.launcher.tether import BEAT, BEAT_PERIOD_S, END, PASSED_ON
+from byteprophet.remote.client_limits import FETCH_TIMEOUT_S
 from byteprophet.remote.connection import connected, lost
+from byteprophet.remote.fetching import fetching, partial_of
 from byteprophet.remote.hosts_file import SshHost
 
 if TYPE_CHECKING:
     import asyncssh
 
 _READ_BYTES = 1 << 16
-_FETCH_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class SshTask:
         told: the first line for the command's standard input.
         fetched: the directory on the host to fetch.
         kept: where it comes to here; its parent exists.
+        ending_s: how long the role may take to end when it is asked to.
     """
 
     host: SshHost
@@ -52,6 +54,7 @@ class SshTask:
     told: str
     fetched: str
     kept: str
+    ending_s: float
 
     @classmethod
     def read(cls, path: Path) -> SshTask:
@@ -67,11 +70,12 @@ class SshTask:
 async def run_task(task: SshTask) -> int:
     """Runs the role to its end and returns its exit status.
 
-    Raises ``UserError`` if the host cannot be reached, and ``JobFailed`` if the connection is lost.
+    Raises ``UserError`` if the host cannot be reached, and ``JobFailed`` if the connection is lost
+    or the role does not end when it is asked to.
     """
     import asyncssh
 
-    asked = asyncio.Event()
+    asked, late = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     async with connected(task.host) as connection:
         process = await connection.create_process(
@@ -82,13 +86,20 @@ async def run_task(task: SshTask) -> int:
         for signum, word in PASSED_ON.items():
             loop.add_signal_handler(signum, _tell, process, word)
         beats = asyncio.create_task(_beat(process, asked))
+        limit = asyncio.create_task(_leave_late(connection, asked, late, task.ending_s))
         try:
             while data := await process.stdout.read(_READ_BYTES):
                 await loop.run_in_executor(None, _write, data)
             await process.wait_closed()
         finally:
             beats.cancel()
+            limit.cancel()
         status: int | None = process.returncode
+        if late.is_set():
+            raise JobFailed(
+                f"host {task.host.name}: its role has not ended for {task.ending_s:g} s after it "
+                f"was asked to; its files are in {task.fetched} there"
+            )
         if status is None:
             raise lost(task.host, None)
         await _fetch(connection, task)
@@ -105,6 +116,19 @@ async def _beat(process: asyncssh.SSHClientProcess[bytes], asked: asyncio.Event)
         process.stdin.write(END)
 
 
+async def _leave_late(
+    connection: asyncssh.SSHClientConnection,
+    asked: asyncio.Event,
+    late: asyncio.Event,
+    ending_s: float,
+) -> None:
+    """Drops the connection if the role still runs ``ending_s`` after somebody has asked."""
+    await asked.wait()
+    await asyncio.sleep(ending_s)
+    late.set()
+    connection.abort()
+
+
 def _tell(process: asyncssh.SSHClientProcess[bytes], word: bytes) -> None:
     with suppress(OSError):  # the role has ended
         process.stdin.write(word)
@@ -117,24 +141,42 @@ def _write(data: bytes) -> None:
 
 
 async def _fetch(connection: asyncssh.SSHClientConnection, task: SshTask) -> None:
-    """Copies the role's run directory and removes it there. If that fails, says where it stays."""
+    """Copies the role's run directory and removes it there. If that fails, says where it stays.
+
+    What cannot be copied, such as a link to an absolute path, is left out.
+    """
     import asyncssh
+
+    kept = Path(task.kept)
+    left_out: list[str] = []
+
+    def leave_out(error: Exception) -> None:
+        torn = Path(os.fsdecode(getattr(error, "dstpath", b"")))
+        left_out.append(f"{torn.name}: {error}")
+        if torn.is_file() or torn.is_symlink():
+            torn.unlink()
 
     async def copy() -> None:
         async with connection.start_sftp_client() as sftp:
             if await sftp.exists(task.fetched):
-                Path(task.kept).mkdir(exist_ok=True)
-                await sftp.mget(f"{task.fetched}/*", task.kept, recurse=True)
-                await sftp.rmtree(task.fetched)
+                with fetching(kept) as partial:
+                    await sftp.get(task.fetched, partial, recurse=True, error_handler=leave_out)
+                if not left_out:
+                    await sftp.rmtree(task.fetched)
 
+    stay = f"stay in {task.fetched} on {task.host.name}"
     try:
-        await asyncio.wait_for(copy(), _FETCH_TIMEOUT_S)
+        await asyncio.wait_for(copy(), FETCH_TIMEOUT_S)
     except (OSError, asyncssh.Error, asyncio.TimeoutError) as error:
-        reason = str(error) or f"it took longer than {_FETCH_TIMEOUT_S:.0f} s"
+        reason = str(error) or f"it took longer than {FETCH_TIMEOUT_S:.0f} s"
         _say(
-            f"warning: results cannot be fetched ({reason}); they stay in {task.fetched} on "
-            f"{task.host.name}"
+            f"warning: results cannot be fetched ({reason}); they {stay}; what has come is in "
+            f"{partial_of(kept)}"
         )
+    else:
+        if left_out:
+            count = len(left_out)
+            _say(f"warning: {count} of the results cannot be fetched ({left_out[0]}); all {stay}")
 
 
 def _say(text: str) -> None:

@@ -58,23 +58,37 @@ class Plans:
     def __init__(self, run_directory: Path) -> None:
         self._control = Tail(run_directory / CONTROL, _MOST_BYTES)
         self._tuning = Tail(run_directory / TUNING, _MOST_BYTES)
+        self._forget_plans()
+        self._forget_trial()
+        self.bad_lines: dict[str, int] = {}
+        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
+
+    def _forget_plans(self) -> None:
         self.plans: dict[int, PlanState] = {}
         self.adopted = 0  # plans that some worker has adopted
         self.estimates: dict[tuple[str, int | None, str], LinkEstimate] = {}
-        self.trial: dict[str, Any] | None = None
         self.refused: dict[tuple[str, str], int] = {}
         self.no_plan: str | None = None  # why the latest attempt gave none
-        self.bad_lines: dict[str, int] = {}
-        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
+
+    def _forget_trial(self) -> None:
+        self.trial: dict[str, Any] | None = None
 
     def look(self, problem: Callable[[str], None]) -> int:
         """Takes in what was appended since the last call, and returns the number of lines.
 
+        A new file is of another start of the job, which has none of the plans of the one before.
         ``problem`` is told of files that cannot be read.
         """
         found = 0
-        for tail, take in ((self._control, self._event), (self._tuning, self._trial)):
-            for line in new_lines(tail, problem):
+        for tail, take, forget in (
+            (self._control, self._event, self._forget_plans),
+            (self._tuning, self._trial, self._forget_trial),
+        ):
+            files = tail.files
+            lines = new_lines(tail, problem)
+            if tail.files > files:
+                forget()
+            for line in lines:
                 found += 1
                 try:
                     entry = parse_json(line)

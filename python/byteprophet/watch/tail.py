@@ -20,12 +20,13 @@ class Tail:
     """``most_bytes``: at most so much is read at a look.
 
     Of a file that is longer when it is first seen, the end is read. ``skipped``: whether something
-    was left out.
+    was left out. ``files``: how many files there have been, each in place of the one before.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.path = path
         self.skipped = False
+        self.files = 0
         self._most_bytes = most_bytes
         self._file: tuple[int, int] | None = None  # device and inode
         self._offset = 0
@@ -57,6 +58,7 @@ class Tail:
         file = (status.st_dev, status.st_ino)
         if file != self._file or status.st_size < self._offset:
             self._file = file
+            self.files += 1
             self._offset = max(0, status.st_size - self._most_bytes)
             self._partial = b""
             # In the middle of a file is the middle of a line.

@@ -23,13 +23,14 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def token_in(path: Path) -> str:
-    """The token in the file at ``path``, which is made if it does not exist.
+def token_in(path: Path, *, may_be_made: bool = True) -> str:
+    """The token in the file at ``path``, which is made if it does not exist and that is allowed.
 
     Only its owner may read it. Raises ``UserError`` if others may, or if it has no token.
     """
-    with writing(path), suppress(FileExistsError):
-        return _made(path)
+    if may_be_made:
+        with writing(path), suppress(FileExistsError):
+            return _made(path)
     check_file(path)
     if path.stat().st_mode & 0o077:
         raise UserError(f"{path}: others can read this token: chmod 600 {path}")

@@ -23,7 +23,8 @@ from byteprophet.input_files import read_text
 from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.one_role import JOBSET_RESTART
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.remote.job import ENDING_S, carried_environment
+from byteprophet.remote.client_limits import ENDING_S
+from byteprophet.remote.job import carried_environment
 from byteprophet.remote.kubernetes.pod import COMPONENT, CONTAINER
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, RolePods
 
@@ -45,6 +46,11 @@ def role_counts(spec: JobSpec) -> dict[str, int]:
     """How many pods run each kind of role, in the order of their start."""
     counts = {"scheduler": 0 if spec.all_reduce else 1, "server": spec.servers}
     return {kind: count for kind, count in {**counts, "worker": spec.workers}.items() if count}
+
+
+def run_directory_in(pods: PodsFile) -> Path:
+    """Where roles write in their containers."""
+    return Path("/tmp") / pods.name  # noqa: S108 - of a container
 
 
 def job_objects(pods: PodsFile, spec: JobSpec, jobset: bool, restarts: int = 0) -> list[Object]:
@@ -102,7 +108,7 @@ def _config_map(pods: PodsFile, spec: JobSpec, jobset: bool) -> Object:
     spec = replace(
         spec,
         directory=Path(pods.directory or "."),
-        run_directory=Path("/tmp") / pods.name,  # noqa: S108 - of a container
+        run_directory=run_directory_in(pods),
         environment=environment,
     )
     job = JobFile(spec, Address(host, spec.port or _ROOT_PORT), None, "")

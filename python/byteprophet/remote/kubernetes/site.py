@@ -23,8 +23,9 @@ from byteprophet.launcher.restarts import Start
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
+from byteprophet.remote.client_limits import with_client_limits
 from byteprophet.remote.echoes import by_role
-from byteprophet.remote.job import refuse_local, with_client_limits
+from byteprophet.remote.job import refuse_local
 from byteprophet.remote.kubernetes.client import (
     PODS,
     Task,
@@ -32,7 +33,12 @@ from byteprophet.remote.kubernetes.client import (
     deletion,
     deletion_by_hand,
 )
-from byteprophet.remote.kubernetes.manifests import job_objects, manifest_text, role_counts
+from byteprophet.remote.kubernetes.manifests import (
+    job_objects,
+    manifest_text,
+    role_counts,
+    run_directory_in,
+)
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, read_pods_file
 from byteprophet.remote.programs import run_program
 from byteprophet.whole_files import write_whole
@@ -40,6 +46,8 @@ from byteprophet.whole_files import write_whole
 MANIFESTS = "manifests.yaml"
 _KUBECTL = "kubectl"
 _CHECK_TIMEOUT_S = 60.0
+# Variables that ask for records, and nothing else, and the options that set them.
+_RECORDS = {"BYTEPROPHET_RECORD": "--record", "BYTEPROPHET_MONITOR": "--monitor, --probe"}
 _DELETE_TIMEOUT_S = 5.0  # for a user who has pressed Ctrl-C twice
 
 
@@ -85,6 +93,7 @@ class InPods:
         _check(spec)
         if self.pods.image is None:
             raise UserError("--apply: name the image of the pods with --image")
+        self._refuse_lost_records(spec)
         kubectl = _find_kubectl()
         text = self._manifests(spec, 0)  # this launcher starts the job again itself
         with_input = [kubectl, *self._namespace, "create", "--dry-run=server", "--filename", "-"]
@@ -93,6 +102,17 @@ class InPods:
             said = " ".join(done.stderr.split()) or f"status {done.returncode}"
             raise UserError(f"--apply: the cluster does not take the job: {said}")
         return lambda spec, echo: self._run(kubectl, spec, echo)
+
+    def _refuse_lost_records(self, spec: JobSpec) -> None:
+        """Raises ``UserError`` if a user asks for records, all of which would end with the pods."""
+        kept = run_directory_in(self.pods)
+        is_kept = any(kept.is_relative_to(path) for path in self.pods.volumes)
+        for variable, option in _RECORDS.items():
+            if variable in spec.environment and not is_kept:
+                raise UserError(
+                    f"{option}: with --apply, pods write records to {kept}, which ends with them: "
+                    "have a volume there (volumes in the pods file), or leave it out"
+                )
 
     @property
     def _namespace(self) -> list[str]:

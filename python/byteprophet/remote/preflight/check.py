@@ -29,7 +29,8 @@ from byteprophet.remote.slurm import allocated_nodes, is_in_allocation
 PLACES = ("local", "ssh", "slurm", "mpi")
 _PACKAGE = "byteprophet.remote.preflight"
 _LOOK_TIMEOUT_S = 90.0
-_MEET_TIMEOUT_S = 90.0
+_MEET_TIMEOUT_S = 90.0  # of two hosts
+_PER_HOST_S = 0.5  # to reach one more, and to send to it
 _SEND_S = 0.25
 _KEY_BYTES = 32
 
@@ -147,7 +148,8 @@ def _meet(
         _SEND_S,
     )
     only: Sequence[int] = sorted(facts)
-    visits = visitor.visit(f"{_PACKAGE}.pairs", meeting.to_text(), only, _MEET_TIMEOUT_S)
+    limit_s = _MEET_TIMEOUT_S + _PER_HOST_S * len(only)
+    visits = visitor.visit(f"{_PACKAGE}.pairs", meeting.to_text(), only, limit_s)
     pairs: list[Pair] = []
     findings: list[Finding] = []
     for index, visit in zip(only, visits, strict=True):

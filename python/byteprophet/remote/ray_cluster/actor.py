@@ -94,7 +94,16 @@ class RoleActor:
         return [
             (str(path.relative_to(self._directory)), path.stat().st_size)
             for path in every
-            if path.is_file()
+            if path.is_file() and not path.is_symlink()
+        ]
+
+    def links(self) -> list[tuple[str, str]]:
+        """The links that the role has made: relative paths, and what they say."""
+        every = sorted(self._directory.rglob("*"))
+        return [
+            (str(path.relative_to(self._directory)), str(path.readlink()))
+            for path in every
+            if path.is_symlink()
         ]
 
     def part(self, name: str, offset: int) -> bytes:

@@ -37,9 +37,10 @@ from byteprophet.input_files import read_json
 from byteprophet.launcher.job_file import Address, JobFile, job_text, parse_job
 from byteprophet.launcher.tether import Told
 from byteprophet.remote.addresses import root_address
+from byteprophet.remote.client_limits import ENDING_S, FETCH_TIMEOUT_S
 from byteprophet.remote.echoes import with_role
-from byteprophet.remote.job import ENDING_S
-from byteprophet.remote.look import Look, check_look
+from byteprophet.remote.fetching import fetching, partial_of
+from byteprophet.remote.look import check_look, look_from
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster.actor import RoleActor
 from byteprophet.remote.verdicts import told_cause
@@ -51,7 +52,6 @@ _SILENT_S = 4.0
 _LOST_TIMEOUT_S = 40.0  # for Ray to say that a raylet has ended; by default it takes 15 to 20 s
 _FIRST_CAUSE_S = 2.0  # for others to fail, too, of which one knows more
 _FAREWELL_S = 15.0
-_FETCH_TIMEOUT_S = 600.0
 _TERMINATED = 143
 
 
@@ -223,10 +223,11 @@ class Client:
             raise UserError(
                 f"--on ray: a node cannot run byteprophet: {_last_line(str(error))}"
             ) from None
-        looks = [Look(**fields) for fields, _ in found]
+        looks = []
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
-        for role, (_, node_id) in zip(self._roles, found, strict=True):
+        for role, (fields, node_id) in zip(self._roles, found, strict=True):
             role.node = (addresses.get(node_id, ""), node_id)
+            looks.append(look_from(fields, f"node {role.node[0]}"))
         for look in looks:
             check_look(look, f"node {look.host}")
         address = root_address(looks, looks[0], None, "give the nodes one network")
@@ -361,29 +362,38 @@ class Client:
         deadline_s = time.monotonic() + grace_s + ENDING_S
         while any(role.is_running for role in self._roles) and time.monotonic() < deadline_s:
             self._take_lines(_LINES_S)
+        deadline_s = time.monotonic() + FETCH_TIMEOUT_S
         for role, scratch in zip(self._roles, self._task.scratch, strict=True):
             if role.status is not None:
-                self._fetch(role, scratch)
+                self._fetch(role, scratch, deadline_s)
 
-    def _fetch(self, role: _Role, scratch: str) -> None:
+    def _fetch(self, role: _Role, scratch: str, deadline_s: float) -> None:
         kept = Path(self._task.run_directory) / "roles" / role.unit.name
-        deadline_s = time.monotonic() + _FETCH_TIMEOUT_S
         try:
-            for name, size_bytes in self._call(role.actor.files.remote(), deadline_s):
-                path = kept / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as file:
-                    while (offset := file.tell()) < size_bytes:
-                        part = self._call(role.actor.part.remote(name, offset), deadline_s)
-                        if not part:
-                            break
-                        file.write(part)
+            with fetching(kept) as partial:
+                for name, size_bytes in self._call(role.actor.files.remote(), deadline_s):
+                    self._fetch_file(role, name, size_bytes, partial / name, deadline_s)
+                for name, target in self._call(role.actor.links.remote(), deadline_s):
+                    (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                    (partial / name).symlink_to(target)
             self._call(role.actor.remove_files.remote(), deadline_s)
         except (self._ray.exceptions.RayError, OSError) as error:
             _say(
                 f"byteprophet: warning: results of {role.unit.name} cannot be fetched "
-                f"({_last_line(str(error))}); they stay in {scratch} on its node"
+                f"({_last_line(str(error))}); they stay in {scratch} on its node; what has come "
+                f"is in {partial_of(kept)}"
             )
+
+    def _fetch_file(
+        self, role: _Role, name: str, size_bytes: int, path: Path, deadline_s: float
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            while (offset := file.tell()) < size_bytes:
+                part = self._call(role.actor.part.remote(name, offset), deadline_s)
+                if not part:
+                    break
+                file.write(part)
 
     def _call(self, reference: Any, deadline_s: float) -> Any:
         return self._ray.get(reference, timeout=max(0.0, deadline_s - time.monotonic()))

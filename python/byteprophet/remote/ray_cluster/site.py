@@ -22,6 +22,7 @@ from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.by_rank import units_of
+from byteprophet.remote.client_limits import FETCH_TIMEOUT_S, with_client_limits
 from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import (
     ROLES,
@@ -29,7 +30,6 @@ from byteprophet.remote.job import (
     collect,
     needed_paths,
     refuse_local,
-    with_client_limits,
 )
 from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster.client import Task
@@ -92,7 +92,8 @@ def run_by_ray(site: RaySite, spec: JobSpec, echo: Echo | None = None) -> JobRes
 
     Raises ``UserError`` if the cluster cannot be reached, or has no room.
     """
-    job = resolve_on_hosts(with_client_limits(spec), "", "", 0, None, runs_here=False)
+    limited = with_client_limits(spec, FETCH_TIMEOUT_S)
+    job = resolve_on_hosts(limited, "", "", 0, None, runs_here=False)
     elsewhere = _Elsewhere(site, spec)
     result = run_resolved(job, None if echo is None else by_role(echo), elsewhere)
     if result.failed is not None and elsewhere.is_refused:
