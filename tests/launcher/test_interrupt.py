@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,11 +146,21 @@ def test_signals_for_scripts_reach_the_workers_alone(tmp_path: Path) -> None:
     assert summary["failed"] == "interrupted by SIGTERM"
 
 
+def waiting_bytes(pipe: Any) -> int:
+    """What is in a pipe, and nobody has read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
 def test_a_signal_ends_a_job_whose_output_nobody_reads(tmp_path: Path) -> None:
     """The launcher's pipe is full."""
-    talk = 'echo "$DMLC_PS_ROOT_PORT"; echo ready; sleep 1; yes'
+    talk = 'echo "$DMLC_PS_ROOT_PORT"; echo ready; yes'
     launched = Launched(tmp_path, False, talk)
-    time.sleep(2)
+    held = [-1, waiting_bytes(launched.process.stdout)]
+    while held[-1] == 0 or held[-1] != held[-2]:
+        time.sleep(0.2)
+        held.append(waiting_bytes(launched.process.stdout))
     launched.process.send_signal(signal.SIGINT)
     assert launched.process.wait(timeout=20) == -signal.SIGINT
     launched.assert_nothing_left()

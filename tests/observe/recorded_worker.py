@@ -11,11 +11,13 @@ import hashlib
 import os
 import signal
 import sys
+import time
 
 import torch
 from torch import nn
 
 import byteprophet.torch as bps
+from byteprophet.observe.observer import PERIOD_S
 
 iterations, *moments = (int(argument) for argument in sys.argv[1:])
 starts, stops = moments[0::2], moments[1::2]
@@ -37,6 +39,7 @@ for iteration in range(iterations):
     optimizer.step()
 if os.environ.get("BYTEPROPHET_TEST_RANK_1_FAILS") and bps.rank() == 1:
     optimizer.finish()
+    time.sleep(4 * PERIOD_S)  # spans are saved meanwhile
     os.kill(os.getpid(), signal.SIGKILL)
 values = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 print("parameters", hashlib.sha256(values).hexdigest(), flush=True)

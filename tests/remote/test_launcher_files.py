@@ -124,7 +124,9 @@ def test_the_job_files_are_valid(tmp_path: Path) -> None:
 
 
 def test_batch_scripts_run_what_readers_are_told() -> None:
-    for path in (LAUNCHER / "slurm").glob("*.sbatch"):
+    scripts = [*(LAUNCHER / "slurm").glob("*.sbatch")]
+    assert scripts
+    for path in scripts:
         text = path.read_text()
         assert text.splitlines()[-1] == "exec byteprophet run --on slurm -- python train.py"
         assert subprocess.run(["sh", "-n", path], check=False).returncode == 0

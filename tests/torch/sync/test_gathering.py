@@ -21,6 +21,9 @@ def test_all_ranks_pass_when_the_last_one_has_come() -> None:
     ]
     for other in others:
         other.start()
+    for other in others:
+        other.join(0.1)
+        assert other.is_alive()
     wait_for_all(store, 0, 3, _CALL, 20.0)
     for other in others:
         other.join()
