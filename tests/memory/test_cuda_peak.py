@@ -12,7 +12,7 @@ from torch.nn import functional as fn
 from byteprophet.memory.cuda.caching_allocator import MIB, rounded
 from byteprophet.memory.cuda.gpu import GPUS
 from byteprophet.memory.cuda.peak import CudaPeak, cuda_events, predict_cuda_peak
-from byteprophet.memory.cuda.scratch import reduction
+from byteprophet.memory.cuda.scratch import reduction, steps
 from byteprophet.memory.training import Training
 
 WIDTH, ROWS = 1024, 256
@@ -152,3 +152,18 @@ def test_reductions_as_recorded(outputs: int, partial_bytes: int, counters_bytes
     """Of 8192 rows on an H200, in the recorded history of GPT-2."""
     found = reduction(GPUS["h200"], outputs, 8192, is_along_rows=False)
     assert found == (partial_bytes, counters_bytes)
+
+
+@pytest.mark.parametrize(
+    ("length", "width", "padded"), [(512, 64, 512 * 64), (500, 40, 512 * 64), (100, 160, 128 * 192)]
+)
+def test_the_flash_kernel_sums_the_gradient_of_the_queries(
+    length: int, width: int, padded: int
+) -> None:
+    """In float32, padded to multiples of 128 tokens and of 32 or 64 elements of a head."""
+    query = torch.empty(2, 3, length, width, dtype=torch.bfloat16, device="meta")
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
+    results = [torch.empty_like(query) for _ in range(3)]
+    *made, scratch = steps(GPUS["a100"], operator, [query] * 4, results)
+    assert made == results
+    assert scratch == (2 * 3 * -(-length // 128) * 128 * 4, 2 * 3 * padded * 4)

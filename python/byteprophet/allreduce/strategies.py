@@ -39,8 +39,9 @@ _UNKNOWN_BPS = 10**15  # a link so fast that only messages cost
 def timing_of(job: Job, message_cost_ns: int = MESSAGE_NS) -> Timing:
     """The timing of ``job`` that the planner uses. Sizes are those on the wire."""
     job = as_executed(job)
-    worker = int(np.argmax(np.median(job.times.backward_ns, axis=1)))
-    forward_ns, ready_ns, _, _ = job.times.medians(worker)
+    computes_ns = job.times.forward_ns.sum(axis=2) + job.times.backward_ns
+    worker = int(np.argmax(np.median(computes_ns, axis=1)))
+    forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
     rates_bps = [host.slower_bps or _UNKNOWN_BPS for host in job.cluster.workers]
     link = Link.of_ranks(rates_bps, message_cost_ns, job.strategy.owners)
     parameters = tuple(
@@ -49,7 +50,7 @@ def timing_of(job: Job, message_cost_ns: int = MESSAGE_NS) -> Timing:
             job.model.names, job.wire_bytes, ready_ns, forward_ns, strict=True
         )
     )
-    return Timing(parameters, int(ready_ns.max()), link)
+    return Timing(parameters, max(backward_ns, int(ready_ns.max())), link)
 
 
 def strategy_for(job: Job, runtime: str, bucket_bytes: int = 0) -> Strategy:

@@ -39,6 +39,7 @@ _TILE = 128
 _SMALL_IMAGE = 7
 _MOST_PER_IMAGE_BYTES = 32 << 20
 _ATTENTION_BYTES = 256
+_NARROW, _NARROW_PART = 128, 32  # of a head
 _WEIGHT_DIMENSIONS = 4
 
 
@@ -61,6 +62,17 @@ def _cudnn_attention_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tens
     rows = query.numel() // query.shape[-1]
     scratch = (query.numel() + rows) * _FLOAT_BYTES + _ATTENTION_BYTES
     return [*results, (scratch,)]
+
+
+def _flash_attention_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -> list[Step]:
+    """Row sums, and the gradient of the queries in float32, both of padded sequences and heads.
+
+    Source: ``mha_bwd`` in ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp``.
+    """
+    batch, heads, length, width = args[1].shape
+    rows = batch * heads * -(-length // _TILE) * _TILE
+    part = _NARROW_PART if width <= _NARROW else 2 * _NARROW_PART
+    return [*results, (rows * _FLOAT_BYTES, rows * -(-width // part) * part * _FLOAT_BYTES)]
 
 
 def _attention_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -> list[Step]:
@@ -208,6 +220,7 @@ _RULES: dict[Any, Callable[[Gpu, Sequence[Any], list[Tensor]], list[Step]]] = {
     _aten.native_dropout.default: _dropout,
     _aten._scaled_dot_product_cudnn_attention.default: _cudnn_attention,
     _aten._scaled_dot_product_cudnn_attention_backward.default: _cudnn_attention_backward,
+    _aten._scaled_dot_product_flash_attention_backward.default: _flash_attention_backward,
     _aten._scaled_dot_product_efficient_attention_backward.default: _attention_backward,
     _aten.sum.default: _sum,
     _aten.sum.dim_IntList: _sum,
