@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from script import add_record_options
+from script import add_record_options, numbers, ratios
 
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant
@@ -27,7 +27,6 @@ from byteprophet.bench.grid_report import select
 from byteprophet.bench.grid_run import Progress, run_jobs
 from byteprophet.bench.grid_store import Record, read_records
 from byteprophet.cli.lists import split
-from byteprophet.errors import UserError
 from byteprophet.paced.collective_settings import settles_after
 
 MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
@@ -88,10 +87,10 @@ def add_cell_options(
 def cells_of(options: argparse.Namespace) -> tuple[Cell, ...]:
     """Those that the options name; UserError for one that there cannot be."""
     return tuple(
-        cell_of(Setting(model, ratio, int(ranks)))
+        cell_of(Setting(model, ratio, ranks))
         for model in split(options.models, "--models")
-        for ranks in _numbers(options.ranks, "--ranks", int, 2)
-        for ratio in _numbers(options.ratios, "--ratios", float, 0.01)
+        for ranks in numbers(options.ranks, "--ranks", int, 2, 100)
+        for ratio in ratios(options.ratios)
     )
 
 
@@ -177,13 +176,3 @@ def counted(grid: Grid, directory: Path) -> list[Record]:
         alike = [record for record in records if warmup_of(Variant.of_record(record)) == warmup]
         chosen += select(replace(grid, warmup_iterations=warmup), alike)
     return chosen
-
-
-def _numbers(text: str, option: str, kind: type[int] | type[float], least: float) -> list[float]:
-    try:
-        numbers = [kind(each) for each in split(text, option)]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(least <= number <= 100 for number in numbers):
-        raise UserError(f"{option} {text!r}: must be numbers from {least} to 100")
-    return numbers

@@ -28,7 +28,6 @@ rounds times nine jobs of 25 iterations or so, and one more: more than an hour w
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +37,7 @@ from typing import Any
 
 from recorded import add_places
 from rows import Row, Rows
-from script import progress_of, run_script
+from script import link_bps, numbers, progress_of, ratios, run_script
 from two_sides import gains_of, slowest_median_ns
 
 from byteprophet import schedulers
@@ -51,7 +50,6 @@ from byteprophet.job import Job
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
-from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.explanation import Explanation, explain
 from byteprophet.strategy.mixed import mixed
@@ -74,9 +72,11 @@ def main(arguments: Sequence[str]) -> None:
     cells = [
         {"model": model, "ratio": ratio}
         for model in split(options.models, "--models")
-        for ratio in numbers(options.ratios, "--ratios")
+        for ratio in ratios(options.ratios)
     ]
-    fractions = numbers(options.fractions, "--fractions", 1.0) if options.fractions else []
+    fractions: list[float] = []
+    if options.fractions:
+        fractions = numbers(options.fractions, "--fractions", float, 0.01, 0.99)
     names = ("workers", "servers", "slowed", "iterations", "rounds", "recorded", "strategies")
     settings = {**{name: getattr(options, name) for name in names}, "fractions": fractions}
     rows = Rows(options.out / "mixed.json", settings)
@@ -114,25 +114,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def numbers(text: str, option: str, below: float = math.inf) -> list[float]:
-    """The numbers in ``text``, all above 0 and below ``below``. ``UserError`` names ``option``."""
-    try:
-        values = [float(part) for part in split(text, option)]
-    except ValueError:
-        raise UserError(f"{option} {text!r}: give numbers, separated by commas") from None
-    if not all(0 < value < below for value in values):
-        raise UserError(f"{option} {text!r}: out of range")
-    return values
-
-
 def cases_of(
     cell: Row, workers: int, servers: int, slowed: int, fractions: Sequence[float], folder: Path
 ) -> dict[str, Case]:
     """The strategies of a cell by name, the mixed ones last. Their files are in ``folder``."""
     workload = load(cell["model"])
     compute_ns = slowed * (workload.forward_ns + workload.backward_ns)
-    moved_bits = 8 * workload.size_bytes * 2 * (workers - 1) / workers
-    rate_bps = math.ceil(moved_bits * 1e9 / PAYLOAD_SHARE / (cell["ratio"] * compute_ns))
+    rate_bps = link_bps(workload.size_bytes, workers, cell["ratio"], compute_ns)
     served = Case(
         cell["model"],
         schedulers.DEFAULT,

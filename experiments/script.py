@@ -1,22 +1,26 @@
-"""What the scripts here have in common: exits, lines for people, options, schedulers as given."""
+"""What the scripts here have in common: exits, lines for people, options, rates of links."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from byteprophet import _core, schedulers
 from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bench.grid_store import Record
+from byteprophet.bound import all_reduced_bytes
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError, one_line
+from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.report.console import progress_of as progress_of
 from byteprophet.report.grid import code_notes
 
 _INTERRUPTED = 130
+_Number = TypeVar("_Number", int, float)
 
 
 def run_script(main: Callable[[Sequence[str]], None]) -> NoReturn:
@@ -62,3 +66,33 @@ def scheduler_names(text: str) -> list[str]:
     for name in names:
         schedulers.resolve(name, {})
     return names
+
+
+def ratios(text: str) -> list[float]:
+    """The value of ``--ratios``: times of all-reduces over the compute."""
+    return numbers(text, "--ratios", float, 0.01, 100)
+
+
+def numbers(
+    text: str, option: str, kind: type[_Number], least: _Number, most: _Number
+) -> list[_Number]:
+    """The numbers in ``text``, separated by commas.
+
+    UserError naming ``option`` unless all are from ``least`` to ``most``.
+    """
+    try:
+        found = [kind(part) for part in split(text, option)]
+    except ValueError:
+        found = []
+    if not found or not all(least <= number <= most for number in found):
+        raise UserError(f"{option} {text!r}: must be numbers from {least} to {most}")
+    return found
+
+
+def link_bps(size_bytes: int, workers: int, ratio: float, compute_ns: int) -> int:
+    """The rate of links on which an all-reduce takes ``ratio`` times the compute.
+
+    ``size_bytes``: of the gradients that all ``workers`` average.
+    """
+    payload_bps = 8e9 * all_reduced_bytes(size_bytes, workers) / (ratio * compute_ns)
+    return math.ceil(payload_bps / PAYLOAD_SHARE)

@@ -20,7 +20,6 @@ takes rounds times six jobs of 15 iterations or so: twenty minutes with the defa
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from statistics import median
 import numpy as np
 from recorded import add_places
 from rows import Row, Rows
-from script import progress_of, run_script
+from script import link_bps, progress_of, ratios, run_script
 from two_sides import slowest_median_ns
 
 from byteprophet.bench import Case, Plan, run_bench
@@ -40,7 +39,6 @@ from byteprophet.errors import UserError
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import OURS
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
-from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.replay.all_reduce import replay_job, with_strategy
 from byteprophet.schedulers import DEFAULT
@@ -59,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     cells = [
         {"model": model, "ratio": ratio}
         for model in split(options.models, "--models")
-        for ratio in _numbers(options.ratios, "--ratios")
+        for ratio in ratios(options.ratios)
     ]
     if options.predict:
         for cell in cells:
@@ -104,22 +102,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        values = [float(part) for part in split(text, option)]
-    except ValueError:
-        raise UserError(f"{option} {text!r}: give numbers, separated by commas") from None
-    if not all(0 < value < math.inf for value in values):
-        raise UserError(f"{option} {text!r}: out of range")
-    return values
-
-
 def cases_of(cell: Row, options: argparse.Namespace) -> dict[str, Case]:
     """The variants of a cell by name. Their strategies are files in ``--out``."""
     workload = load(cell["model"])
     compute_ns = options.slowed * (workload.forward_ns + workload.backward_ns)
-    moved_bits = 8 * workload.size_bytes * 2 * (options.ranks - 1) / options.ranks
-    rate_bps = math.ceil(moved_bits * 1e9 / PAYLOAD_SHARE / (cell["ratio"] * compute_ns))
+    rate_bps = link_bps(workload.size_bytes, options.ranks, cell["ratio"], compute_ns)
     folder = options.out / "staleness-strategies"
     make_directory(folder)
     cases = {}

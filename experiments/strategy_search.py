@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +47,7 @@ from random_routings import busiest_ns, sampled_routings
 from recorded import add_places
 from rows import Row, Rows
 from scipy.stats import kendalltau, spearmanr
-from script import progress_of, run_script
+from script import link_bps, progress_of, run_script
 
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
@@ -58,7 +57,6 @@ from byteprophet.job.owners import Owners
 from byteprophet.job.strategy import OURS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
-from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.strategy.resources import HostResources, Resources
 from byteprophet.strategy.search.bases import bases_of_workload
 from byteprophet.strategy.search.candidates import BUILDER, Candidate, Predictor, distinct, table_of
@@ -160,9 +158,7 @@ def case_of(text: str) -> dict[str, Any]:
 
 def resources_of(cell: Row, size_bytes: int, compute_ns: int) -> Resources:
     """The hosts of a case, whose model has ``size_bytes`` and computes for ``compute_ns``."""
-    workers = len(cell["workers"])
-    moved_bits = 8 * size_bytes * 2 * (workers - 1) / workers
-    full_bps = math.ceil(moved_bits * 1e9 / PAYLOAD_SHARE / (cell["ratio"] * compute_ns))
+    full_bps = link_bps(size_bytes, len(cell["workers"]), cell["ratio"], compute_ns)
     hosts = []
     for role in _ROLES:
         for number, part in enumerate(cell[role]):

@@ -20,7 +20,6 @@ six jobs of 25 iterations or so: 20 minutes with the defaults.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,15 +28,13 @@ from typing import Any
 
 from recorded import add_places
 from rows import Row, Rows
-from script import progress_of, run_script
+from script import link_bps, numbers, progress_of, ratios, run_script
 from two_sides import gains_of, slowest_median_ns
 
 from byteprophet.allreduce.levelled import levelled
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import warmup_of
 from byteprophet.cli.lists import split
-from byteprophet.errors import UserError
-from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.workload import load
 
 WORKERS = 4
@@ -52,8 +49,8 @@ def main(arguments: Sequence[str]) -> None:
     cells = [
         {"model": model, "slow": slow, "ratio": ratio}
         for model in split(options.models, "--models")
-        for slow in _numbers(options.slow, "--slow", int, range(1, WORKERS))
-        for ratio in _numbers(options.ratios, "--ratios", float)
+        for slow in numbers(options.slow, "--slow", int, 1, WORKERS - 1)
+        for ratio in ratios(options.ratios)
     ]
     settings = {name: getattr(options, name) for name in ("slowed", "iterations", "rounds")}
     rows = Rows(options.out / "unequal-links.json", settings)
@@ -84,22 +81,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _numbers(text: str, option: str, kind: type, allowed: range | None = None) -> list[Any]:
-    try:
-        values = [kind(part) for part in split(text, option)]
-    except ValueError:
-        raise UserError(f"{option} {text!r}: give numbers, separated by commas") from None
-    if any(value <= 0 or (allowed is not None and value not in allowed) for value in values):
-        raise UserError(f"{option} {text!r}: out of range")
-    return values
-
-
 def cases_of(cell: Row, slowed: int) -> list[Case]:
     """The variants of a cell; those with equal owners first."""
     workload = load(cell["model"])
     compute_ns = slowed * (workload.forward_ns + workload.backward_ns)
-    moved_bits = 8 * workload.size_bytes * 2 * (WORKERS - 1) / WORKERS
-    fast_bps = math.ceil(moved_bits * 1e9 / PAYLOAD_SHARE / (cell["ratio"] * compute_ns))
+    fast_bps = link_bps(workload.size_bytes, WORKERS, cell["ratio"], compute_ns)
     slow = {WORKERS - 1 - number: fast_bps // 2 for number in range(cell["slow"])}
     made = []
     for runtime in UNIFORM:
