@@ -39,10 +39,11 @@ from script import print_code_notes, progress_of, run_script, scheduler_names
 from small_tensors import workload_of
 
 from byteprophet.bench.grid import Cell, Grid
-from byteprophet.bench.grid_jobs import Variant, code_version
+from byteprophet.bench.grid_jobs import Variant
 from byteprophet.bench.grid_phases import in_turn
+from byteprophet.bench.grid_report import select
 from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
-from byteprophet.bench.grid_store import Record, read_records
+from byteprophet.bench.grid_store import Record, read_records, turn_of
 from byteprophet.bench.spread import Ratio, combine, geometric_mean, of_shared_rounds
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
@@ -77,16 +78,17 @@ class Row:
         """None if no round has run over both."""
         found = {
             van: {
-                record["round"]: record
+                turn_of(record): record
                 for record in records
                 if (record["cell"], record["variant"]) == (cell, variant(policy, van).label)
             }
             for van in VANS
         }
         shared = sorted(found["zmq"].keys() & found["sockets"].keys())
-        by_van = {van: [found[van][number] for number in shared] for van in VANS}
+        by_van = {van: [found[van][turn] for turn in shared] for van in VANS}
         times = {
-            van: {record["round"]: record["iteration_ns"] for record in by_van[van]} for van in VANS
+            van: {turn: record["iteration_ns"] for turn, record in found[van].items()}
+            for van in VANS
         }
         ratio = of_shared_rounds(times["sockets"], times["zmq"])
         return None if ratio is None else cls(cell, policy, by_van, ratio)
@@ -123,7 +125,7 @@ def main(arguments: Sequence[str]) -> None:
         cells = prepare(grid, options.out)
         jobs = in_turn(_PHASE, cells, [variants] * len(cells), options.rounds)
         run_jobs(grid, cells, jobs, options.out, namespaces_for(grid), progress_of("van"))
-    print_rows(list(_rows(names, policies, read_records(options.out))))
+    print_rows(list(_rows(names, policies, select(grid, read_records(options.out)))))
 
 
 def variant(policy: str, van: str) -> Variant:
@@ -194,12 +196,10 @@ def verdict(rows: Sequence[Row]) -> str:
 def _rows(
     names: Sequence[str], policies: Sequence[str], records: Sequence[Record]
 ) -> Iterator[Row]:
-    usable = [r for r in records if r["phase"] == _PHASE and "failed" not in r]
-    latest = usable[-1]["code"] if usable else code_version()
-    usable = [record for record in usable if record["code"] == latest]
     for name in names:
-        own = [record for record in usable if record["cell"] == name]
-        if len({record["parameters_sha256"] for record in own}) > 1:
+        own = [each for each in records if (each["phase"], each["cell"]) == (_PHASE, name)]
+        ended = {(record["code"], record["parameters_sha256"]) for record in own}
+        if len(ended) > len({code for code, _ in ended}):
             raise JobFailed(f"{name}: jobs ended with different parameters")
         for policy in policies:
             row = Row.of(name, policy, own)

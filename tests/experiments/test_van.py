@@ -5,6 +5,7 @@ Jobs are stated here, by how long an iteration takes; all else is real.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -85,6 +86,35 @@ def test_different_parameters_are_an_error(ran: Ran, tmp_path: Path) -> None:
     path.write_text(f"{first}\n{other}\n")
     with pytest.raises(JobFailed, match=f"{SLOWER}: jobs ended with different parameters"):
         run(tmp_path, SLOWER, "--report")
+
+
+def test_jobs_of_other_lengths_are_no_part_of_it(
+    ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their parameters differ: once, every later run and report failed."""
+    run(tmp_path, SLOWER, "--rounds", "1", "--iterations", "2")
+    path = tmp_path / "jobs.jsonl"
+    path.write_text(path.read_text().replace('"ab"', '"cd"'))
+    capsys.readouterr()
+    run(tmp_path, SLOWER, "--rounds", "1")
+    assert len(ran) == 4
+    assert "sockets / zmq 0.960" in capsys.readouterr().out
+
+
+def test_only_jobs_of_the_same_code_are_compared(
+    ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a change of the code and an interrupted run: one van is of each code."""
+    run(tmp_path, SLOWER, "--rounds", "1")
+    assert len(ran) == 2
+    path = tmp_path / "jobs.jsonl"
+    first, second = path.read_text().splitlines()
+    code = json.loads(first)["code"]
+    older = first.replace(code, "other").replace('"ab"', '"cd"')
+    path.write_text(f"{older}\n{second}\n")
+    capsys.readouterr()
+    run(tmp_path, SLOWER, "--report")
+    assert "nothing has run over both yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
