@@ -163,7 +163,8 @@ class _Jobs:
 
     @property
     def _kind(self) -> str:
-        return f"{'paced' if self._paced else 'real'}-{format_rate(self.rate_bps)}"
+        compute = f"paced-slowed{self.slowed}" if self._paced else "real"
+        return f"{compute}-{format_rate(self.rate_bps)}-{self._iterations}"
 
     def links(self, chosen: Sequence[Case]) -> list[list[Measured]]:
         """The collectives that ran alone, with a row per rank in each.

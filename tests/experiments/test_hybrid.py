@@ -14,6 +14,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import hybrid
 import pytest
 import torch
 import torch.distributed as dist
@@ -433,6 +434,25 @@ def test_what_is_lost_is_compared_with_what_takes_least_of_it() -> None:
     other = Beside([10], [30], [60], [100], [150])
     assert lost_of([one, other]) == pytest.approx(Lost(1.5, 1.0, 0.5))
     assert lost_of([Beside([10], [10], [9], [9], [8])]) == Lost(0.0, 0.0, 0.0)
+
+
+def test_times_are_kept_for_jobs_of_the_same_pace_and_length_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of 1 Gbit/s is 500 Mbit/s: times of jobs that were slowed were taken for others'."""
+    case, ran = REPORTED[0], []
+
+    def run(_jobs: hybrid._Jobs, config: Config, _ranks: int, _label: str) -> list[dict[str, Any]]:
+        ran.append((config.slowed, config.iterations))
+        return [{case.name: ran[-1]}]
+
+    monkeypatch.setattr(hybrid._Jobs, "_run", run)
+    monkeypatch.setattr(hybrid._Jobs, "operators", lambda *_: tmp_path)
+    wanted = [(7, 1_000_000_000, 2), (7, 500_000_000, 1), (9, 500_000_000, 1)]
+    for iterations, rate_bps, slowed_by in wanted * 2:
+        jobs = hybrid._Jobs(tmp_path, iterations, rate_bps, slowed_by, paced=True)
+        assert jobs.timed(case, [case]) == [[slowed_by, iterations]]
+    assert ran == [(2, 7), (1, 7), (1, 9)]
 
 
 @pytest.mark.job
