@@ -23,12 +23,13 @@ In each case run, as real jobs, in which strategies take turns where they can:
 A strategy is measured once for all of 1 to 4, and again only where the search confirms its best.
 
 Printed: the cases, and every goal beside what was found. The *ideal* of a case is the bound of the
-best hand-made builder over the bound of all strategies. A trial *hits* if it is at least as fast as
-the best builder in the same kind of measurement. Rank correlations (Spearman, and Kendall) are of
-the engine, and of the engine with what trials taught, with the random routings, which the search
-did not see.
+best hand-made builder over the bound of all strategies. A trial *hits* if it is faster than the
+best builder in the same kind of measurement; builders that the search tries are not counted. Rank
+correlations (Spearman, and Kendall) are of the engine, and of the engine with what trials taught,
+with the random routings, which the search did not see.
 
-Writes ``strategy-search.json`` to ``--out``, and goes on where it stopped, in mid-case too.
+Writes ``strategy-search.json`` to ``--out``, and goes on where it stopped. It goes on in mid-case,
+too, with the same code, machine and ``--iterations``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import geometric_mean, mean, median
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,10 @@ from rows import Row, Rows
 from scipy.stats import kendalltau, spearmanr
 from script import link_bps, progress_of, run_script
 
+from byteprophet.bench import describe_machine
+from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bound import bound_ns
+from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.job import Job
@@ -59,7 +63,14 @@ from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
 from byteprophet.strategy.resources import HostResources, Resources
 from byteprophet.strategy.search.bases import bases_of_workload
-from byteprophet.strategy.search.candidates import BUILDER, Candidate, Predictor, distinct, table_of
+from byteprophet.strategy.search.candidates import (
+    BUILDER,
+    ROUTING,
+    Candidate,
+    Predictor,
+    distinct,
+    table_of,
+)
 from byteprophet.strategy.search.choosing import BATCH, next_batch
 from byteprophet.strategy.search.engine import Routing
 from byteprophet.strategy.search.kept import Kept
@@ -236,12 +247,28 @@ class _Case:
     options: argparse.Namespace
 
 
+def place_of(cell: Row, workload: Workload, given: Resources, options: argparse.Namespace) -> Path:
+    """The directory of a case, whose files are those of what would be measured now."""
+    machine = json.dumps(describe_machine(), sort_keys=True)
+    measured = digest_of(
+        given.digest, to_toml(workload), str(options.iterations), code_version(), machine
+    )
+    return Path(options.runs / "strategy-search" / f"{_name(cell)}-{measured}").absolute()
+
+
+def kept_s(path: Path, measure_s: Callable[[], float]) -> float:
+    """The time in the file ``path``, which ``measure_s`` gives if there is no file yet."""
+    if not path.exists():
+        write_whole(path, json.dumps(measure_s()) + "\n")
+    return float(read_json(path))
+
+
 def measure(cell: Row, options: argparse.Namespace) -> Row:
     """Run all parts of a case."""
     compute_ns = round(1e6 * options.compute_ms)
     workload = resized(load(cell["model"]), round(1e6 * options.size_mb)).scaled(compute_ns)
     given = resources_of(cell, workload.size_bytes, compute_ns)
-    directory = (options.runs / "strategy-search" / f"{_name(cell)}-{given.digest}").absolute()
+    directory = place_of(cell, workload, given, options)
     make_directory(directory)
     path = directory / "workload.toml"
     write_whole(path, to_toml(workload))
@@ -260,17 +287,23 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
     # First all builders, so that they share jobs: the search then finds them measured.
     builders = distinct(list(Predictor(bases).of_builders(_progress)))
     trials_of("builders", shared.asked()).run(builders)
-    outcome = search(
-        bases,
-        directory / "search",
-        of=given.digest,
-        trials=options.trials,
-        budget_s=options.budget_s,
-        seed=options.seed,
-        runner=shared.asked(),
-        say=_progress,
-    )
+    place = directory / f"search-{options.seed}-{options.budget_s:g}"
 
+    def searched(trials: int) -> Outcome:
+        return search(
+            bases,
+            place,
+            of=given.digest,
+            trials=trials,
+            budget_s=options.budget_s,
+            seed=options.seed,
+            runner=shared.asked(),
+            say=_progress,
+        )
+
+    # A search that goes on only reads what the engine found: the time of the first one counts.
+    search_s = kept_s(place / "search-s.json", lambda: searched(trials=0).search_s)
+    outcome = replace(searched(options.trials), search_s=search_s)
     longer = runner(2 * options.iterations, 4)
     case = _Case(Predictor(bases), outcome, trials_of, shared, longer, options)
     sampled = _sampled(case) if cell["servers"] else []
@@ -342,7 +375,9 @@ def _compared(case: _Case, sampled: Sequence[Trial], limited: Sequence[Trial]) -
         "replays": outcome.replays,
         "engine_error": outcome.engine_error,
         "ended": outcome.ended,
-        "trials_ns": [trial.times_ns[0] for trial in outcome.trials],
+        "routings_ns": [
+            trial.times_ns[0] for trial in outcome.trials if trial.candidate.by == ROUTING
+        ],
         "runs": sum(len(trial.times_ns) for trial in outcome.trials),
         "sides": {name: _side(times[each.digest]) for name, each in sides.items()},
         "builders": [
@@ -401,10 +436,10 @@ def gain(row: Row, side: str = SEARCHED, by_hand: bool = False) -> float:
     return float(min(others) / median(row["sides"][side]["times_ns"])) if others else 0.0
 
 
-def hit_rate(row: Row, by_hand: bool = False) -> float:
-    """The part of the search's trials that were at least as fast as the best builder."""
+def hits(row: Row, by_hand: bool = False) -> int:
+    """How many of the routings that the search tried were faster than the best builder."""
     best_ns = min(each["once_ns"] for each in row["builders"] if each["by_hand"] or not by_hand)
-    return float(mean(time_ns <= best_ns for time_ns in row["trials_ns"]))
+    return sum(time_ns < best_ns for time_ns in row["routings_ns"])
 
 
 def ideal(row: Row) -> float:
@@ -429,9 +464,9 @@ def line(row: Row) -> str:
     text = (
         f"{_label(row)}: iteration (x the bound): {', '.join(sides)}; "
         f"{gain(row):.3f} times as fast as the best builder, {gain(row, by_hand=True):.3f} times "
-        f"as the best hand-made one (ideal {ideal(row):.2f}); {hit_rate(row):.0%} of "
-        f"{len(row['trials_ns'])} tried beat all builders, {hit_rate(row, by_hand=True):.0%} the "
-        "hand-made ones"
+        f"as the best hand-made one (ideal {ideal(row):.2f}); {hits(row)} of "
+        f"{len(row['routings_ns'])} routings tried beat all builders, {hits(row, by_hand=True)} "
+        "the hand-made ones"
     )
     if row["held_out"]:
         text += (
@@ -447,9 +482,9 @@ def goals(rows: Sequence[Row]) -> str:
     least = min(gain(row) for row in rows)
     worth = [row for row in rows if round(ideal(row), 2) >= _IDEAL]
     of_hand = [gain(row, by_hand=True) for row in worth]
-    tried = [time_ns for row in rows for time_ns in row["trials_ns"]]
-    hits, of_hand_hits = (
-        sum(hit_rate(row, by_hand) * len(row["trials_ns"]) for row in rows) / len(tried)
+    tried = sum(len(row["routings_ns"]) for row in rows)
+    beat, beat_hand = (
+        f"{sum(hits(row, by_hand) for row in rows) / tried:.0%}" if tried else "no trial"
         for by_hand in (False, True)
     )
     held_out = [row for row in rows if row["held_out"]]
@@ -459,8 +494,8 @@ def goals(rows: Sequence[Row]) -> str:
         ("least gain over the best builder", f"{least:.3f}", f"{1 - _NOISE:.2f}"),
         (f"geometric mean over the best hand-made builder, ideal from {_IDEAL} on ({len(worth)})",
          f"{geometric_mean(of_hand):.3f}" if worth else "no case", f"{_HAND_GAIN}"),
-        ("trials that beat the best builder", f"{hits:.0%}", f"{_HIT_RATE:.0%}"),
-        ("trials that beat the best hand-made builder", f"{of_hand_hits:.0%}", "-"),
+        ("trials of routings that beat the best builder", beat, f"{_HIT_RATE:.0%}"),
+        ("trials of routings that beat the best hand-made builder", beat_hand, "-"),
     ]  # fmt: skip
     for name, which in (("the engine", "engine_ns"), ("the engine with trials", "learned_ns")):
         if held_out:

@@ -17,9 +17,10 @@ from strategy_search import (
     gain,
     generated,
     goals,
-    hit_rate,
+    hits,
     ideal,
     line,
+    place_of,
     resized,
     resources_of,
 )
@@ -29,7 +30,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Model, Parameter, Policy, Strategy
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.job.times import Int64Array
-from byteprophet.workload import load
+from byteprophet.workload import Tensor, Workload, load, to_toml
 
 
 @pytest.mark.parametrize("text", [*KNOWN, *generated(1)])
@@ -81,6 +82,56 @@ def test_a_strategy_is_measured_once_for_all_who_ask(tmp_path: Path) -> None:
     assert ran == ["a", "a", "baseline"]
 
 
+def test_what_was_measured_otherwise_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = case_of(KNOWN[0])
+
+    def place(*arguments: str, size_bytes: int = 24_000_000) -> Path:
+        options = strategy_search._parse(["--runs", str(tmp_path), *arguments])
+        workload = resized(load(cell["model"]), size_bytes)
+        return place_of(cell, workload, resources_of(cell, 24_000_000, 10**9), options)
+
+    first = place()
+    assert first.parent == tmp_path / "strategy-search"
+    assert place("--out", str(tmp_path / "other")) == first
+    others = {place("--iterations", "6"), place(size_bytes=12_000_000)}
+    with monkeypatch.context() as patched:
+        patched.setattr(strategy_search, "code_version", lambda: "other")
+        others.add(place())
+    with monkeypatch.context() as patched:
+        patched.setattr(strategy_search, "describe_machine", lambda: {"cores": 512})
+        others.add(place())
+    assert len(others - {first}) == 4
+
+
+def test_a_case_goes_on_in_its_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing runs twice, and the time of the search is not that of reading its files."""
+    ran: list[str] = []
+
+    def runner(*_: Any) -> strategy_search.Runner:
+        def run(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Int64Array]]:
+            for label in files:
+                ran.append(label)
+                yield label, np.array([10**9 + len(ran)] * 3, np.int64)
+
+        return run
+
+    monkeypatch.setattr(strategy_search, "paced_runner", runner)
+    tensors = tuple(Tensor(f"t{n}", 4_000_000, 10**7, 2 * 10**7) for n in range(3))
+    (tmp_path / "small.toml").write_text(to_toml(Workload("small", 8, tensors)))
+    cell = case_of(f"{tmp_path / 'small.toml'}/1,1+1/1")
+    short = ["--trials", "4", "--drawn", "4", "--rounds", "1", "--budget-s", "0.05"]
+    options = strategy_search._parse(["--runs", str(tmp_path), *short])
+    found = strategy_search.measure(cell, options)
+    assert ran
+    ran.clear()
+    assert strategy_search.measure(cell, options) == found
+    assert not ran
+    # Builders ran first, and every later run took longer: one that the search tried is no hit.
+    assert hits(found) == 0
+
+
 def side(strategy: str, *times_ns: int) -> dict[str, Any]:
     return {"strategy": strategy, "engine_ns": 90, "times_ns": list(times_ns)}
 
@@ -94,7 +145,7 @@ ROW: dict[str, Any] = {
     "hand_bound_ns": 100,
     "search_s": 3.0,
     "replays": 500,
-    "trials_ns": [90, 100, 105, 200],
+    "routings_ns": [90, 100, 105, 200],
     "sides": {
         "search": side("x=0.5", 90, 90),
         "engine alone": side("x=0.6", 95, 95),
@@ -119,14 +170,15 @@ def test_figures_of_a_case() -> None:
     assert gain(ROW) == pytest.approx(99 / 90)
     assert gain(ROW, by_hand=True) == pytest.approx(108 / 90)
     assert gain(ROW, "sampler + trials") == pytest.approx(99 / 110)
-    assert hit_rate(ROW) == 0.5
-    assert hit_rate(ROW, by_hand=True) == 0.75
+    assert hits(ROW) == 1  # one that is as fast as the best builder does not beat it
+    assert hits(ROW, by_hand=True) == 3
     assert ideal(ROW) == 1.25
     assert correlation(ROW, "engine_ns") == pytest.approx(0.5)
     assert correlation(ROW, "learned_ns") == pytest.approx(1)
     text = line(ROW)
     assert "links 1,1+0.5, r = 1.5" in text
     assert "1.100 times as fast as the best builder, 1.200 times as the best hand-made one" in text
+    assert "1 of 4 routings tried beat all builders, 3 the hand-made ones" in text
 
 
 def test_every_goal_stands_beside_what_was_found() -> None:
@@ -139,9 +191,15 @@ def test_every_goal_stands_beside_what_was_found() -> None:
     assert found("cases") == ["1", "2"]
     assert found("least gain") == ["0.900", "0.99"]
     assert found("geometric mean over the best hand-made") == ["1.200", "1.2"]  # one case only
-    assert found("trials that beat the best builder") == ["50%", "80%"]
-    assert found("trials that beat the best hand-made") == ["75%", "-"]
+    assert found("trials of routings that beat the best builder") == ["25%", "80%"]
+    assert found("trials of routings that beat the best hand-made") == ["75%", "-"]
     assert found("rank correlation of the engine, ") == ["0.50", "0.9"]
+
+
+def test_a_search_that_tried_only_builders_beats_none() -> None:
+    row = {**ROW, "routings_ns": []}
+    assert "0 of 0 routings tried" in line(row)
+    assert "no trial" in goals([row])
 
 
 @pytest.mark.parametrize(
