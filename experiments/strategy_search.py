@@ -256,13 +256,6 @@ def place_of(cell: Row, workload: Workload, given: Resources, options: argparse.
     return Path(options.runs / "strategy-search" / f"{_name(cell)}-{measured}").absolute()
 
 
-def kept_s(path: Path, measure_s: Callable[[], float]) -> float:
-    """The time in the file ``path``, which ``measure_s`` gives if there is no file yet."""
-    if not path.exists():
-        write_whole(path, json.dumps(measure_s()) + "\n")
-    return float(read_json(path))
-
-
 def measure(cell: Row, options: argparse.Namespace) -> Row:
     """Run all parts of a case."""
     compute_ns = round(1e6 * options.compute_ms)
@@ -287,23 +280,16 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
     # First all builders, so that they share jobs: the search then finds them measured.
     builders = distinct(list(Predictor(bases).of_builders(_progress)))
     trials_of("builders", shared.asked()).run(builders)
-    place = directory / f"search-{options.seed}-{options.budget_s:g}"
-
-    def searched(trials: int) -> Outcome:
-        return search(
-            bases,
-            place,
-            of=given.digest,
-            trials=trials,
-            budget_s=options.budget_s,
-            seed=options.seed,
-            runner=shared.asked(),
-            say=_progress,
-        )
-
-    # A search that goes on only reads what the engine found: the time of the first one counts.
-    search_s = kept_s(place / "search-s.json", lambda: searched(trials=0).search_s)
-    outcome = replace(searched(options.trials), search_s=search_s)
+    outcome = search(
+        bases,
+        directory / f"search-{options.seed}-{options.budget_s:g}",
+        of=given.digest,
+        trials=options.trials,
+        budget_s=options.budget_s,
+        seed=options.seed,
+        runner=shared.asked(),
+        say=_progress,
+    )
     longer = runner(2 * options.iterations, 4)
     case = _Case(Predictor(bases), outcome, trials_of, shared, longer, options)
     sampled = _sampled(case) if cell["servers"] else []

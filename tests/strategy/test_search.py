@@ -181,7 +181,7 @@ def test_trials_decide_where_the_engine_is_wrong(slower: float, tmp_path: Path) 
     again = Engine(job_bases, slower)
     repeated = found(job_bases, tmp_path, 8, again)
     assert again.runs == 0
-    assert repeated.as_json() | {"search_s": 0} == result.as_json() | {"search_s": 0}
+    assert repeated.as_json() == result.as_json()
 
 
 @pytest.mark.parametrize("servers", [(), (1.0, 1.0)])

@@ -35,7 +35,7 @@ from byteprophet.strategy.search.candidates import (
 )
 from byteprophet.whole_files import make_directory, write_whole
 
-SCHEMA = 2
+SCHEMA = 3
 _FILE = "search.json"
 
 
@@ -77,8 +77,8 @@ class Kept:
         """Save the best so far."""
         write_strategy(self.result, self._bases.used(candidate.job))
 
-    def keep(self, candidates: Sequence[Candidate], replays: int) -> None:
-        """Save the candidates."""
+    def keep(self, candidates: Sequence[Candidate], replays: int, search_s: float) -> None:
+        """Save the candidates, and what finding them took."""
         for each in candidates:
             self.save(each)
         rows = [
@@ -91,11 +91,12 @@ class Kept:
             }
             for each in candidates
         ]
-        data = {"schema": SCHEMA, "of": self._of, "replays": replays, "candidates": rows}
+        took = {"replays": replays, "search_s": search_s}
+        data = {"schema": SCHEMA, "of": self._of, **took, "candidates": rows}
         write_whole(self._directory / _FILE, json.dumps(data, indent=1) + "\n")
 
-    def left(self) -> tuple[list[Candidate], int] | None:
-        """What an earlier search left: its candidates, and how many replays these took.
+    def left(self) -> tuple[list[Candidate], int, float] | None:
+        """What an earlier search left: its candidates, how many replays these took, and seconds.
 
         None if that was another search, or cannot be read.
         """
@@ -106,7 +107,8 @@ class Kept:
             data: Any = read_json(path)
             if not has_schema(data, SCHEMA) or data["of"] != self._of:
                 return None
-            return [self._candidate(row) for row in data["candidates"]], int(data["replays"])
+            candidates = [self._candidate(row) for row in data["candidates"]]
+            return candidates, int(data["replays"]), float(data["search_s"])
         except (UserError, ValueError, KeyError, TypeError):
             return None
 

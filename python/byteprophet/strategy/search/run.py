@@ -92,13 +92,12 @@ def search(
     left = kept.left()
     if left is None:
         candidates = candidates_of(predictor, budget_s=budget_s, seed=seed, kept=kept, say=say)
-        replays = predictor.engine.replays
-        kept.keep(candidates, replays)
+        replays, search_s = predictor.engine.replays, time.monotonic() - begun_s
+        kept.keep(candidates, replays, search_s)
         kept.keep_best(candidates[0])
     else:
-        candidates, replays = left
+        candidates, replays, search_s = left
         say(f"goes on with {len(candidates)} candidates of an earlier search")
-    search_s = time.monotonic() - begun_s
     ran = Trials(kept.rounds, of, runner, kept.file_of, say)
     ended, ranker = _tried(candidates, ran, trials, predictor.bound_ns, kept, say)
     ordered = sorted(ran.all, key=lambda trial: trial.ratio)
