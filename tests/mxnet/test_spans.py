@@ -197,11 +197,11 @@ def named(spans: Events, rows: Rows, kind: Kind) -> list[str]:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("hybrid", [False, True])
-def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["train_imperative", "train_hybrid", "train_clipped"])
+def test_layers_gradients_and_updates_of_a_job(case: str, tmp_path: Path) -> None:
     """They agree with the plug-in's transfers, whose stamps are independent."""
     spec = JobSpec(
-        command=(sys.executable, str(WORKER), "train_hybrid" if hybrid else "train_imperative"),
+        command=(sys.executable, str(WORKER), case),
         run_directory=tmp_path / "run",
         directory=tmp_path,
         scheduler="prophet",
@@ -214,7 +214,7 @@ def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> 
         for layer in LAYERS
         for part in (("gamma", "beta") if "norm" in layer else ("weight", "bias"))
     ]
-    layers = parameters[:1] if hybrid else parameters[::2]
+    layers = parameters[:1] if case == "train_hybrid" else parameters[::2]
     begun_before_sent = []
     for rank in range(2):
         spans, sent = (load_rank(tmp_path / "run", table, rank) for table in (SPANS, TRANSFERS))
