@@ -54,6 +54,7 @@ def test_everything_that_lives_at_the_peak() -> None:
     assert peak.requested_bytes == pytest.approx(4 * WEIGHT_BYTES + 2 * VALUE_BYTES, abs=64)
     assert sum(row.size_bytes for row in peak.table) == peak.allocated_bytes
     assert peak.failed is None
+    assert predict_cuda_peak(training(2), before_bytes=(0,)) == peak
 
 
 def test_workspaces_of_both_threads() -> None:

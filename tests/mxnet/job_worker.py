@@ -42,16 +42,19 @@ def make_net(hybrid: bool) -> Any:
     return net
 
 
-def train(trainer: Any, net: Any, iterations: int = ITERATIONS) -> None:
-    """On batches of this rank's own."""
+def train(trainer: Any, net: Any, step: Callable[[Any], None] | None = None) -> None:
+    """On batches of this rank's own. ``step`` takes the trainer; None: ``trainer.step()``."""
     batches = np.random.default_rng(bps.rank())
     loss_of = gluon.loss.L2Loss()
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         images = nd.array(batches.normal(size=(BATCH_SIZE, 3, 8, 8)))
         with autograd.record():
             loss = loss_of(net(images), nd.array(batches.normal(size=(BATCH_SIZE, 5))))
         loss.backward()
-        trainer.step(BATCH_SIZE)
+        if step is None:
+            trainer.step(BATCH_SIZE)
+        else:
+            step(trainer)
 
 
 def digest(parameters: Any) -> str:
@@ -81,11 +84,11 @@ def train_gluon() -> dict[str, Any]:
     return {"digests": digests, "orders": orders}
 
 
-def train_one(hybrid: bool) -> dict[str, Any]:
+def train_one(hybrid: bool, step: Callable[[Any], None] | None = None) -> dict[str, Any]:
     """One network, from an agreed begin."""
     net = make_net(hybrid)
     net(nd.zeros((1, 3, 8, 8)))
-    train(bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.01}), net)
+    train(bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.01}), net, step)
     return {}
 
 
@@ -97,6 +100,18 @@ def train_imperative() -> dict[str, Any]:
 def train_hybrid() -> dict[str, Any]:
     """As one graph."""
     return train_one(hybrid=True)
+
+
+def train_clipped() -> dict[str, Any]:
+    """With averages that the script changes before the update."""
+
+    def step(trainer: Any) -> None:
+        trainer.allreduce_grads()
+        trained = [each for each in trainer._params if each.grad_req != "null"]
+        gluon.utils.clip_global_norm([each.list_grad()[0] for each in trained], 1.0)
+        trainer.update(BATCH_SIZE)
+
+    return train_one(hybrid=False, step=step)
 
 
 def other_order() -> dict[str, Any]:

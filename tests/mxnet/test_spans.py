@@ -15,6 +15,7 @@ from job_worker import LAYERS
 
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.mxnet.engine_spans import EngineSpans
+from byteprophet.mxnet.recording import EngineRecording
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.windows import Windows
 from byteprophet.timeline.events import Events
@@ -197,11 +198,11 @@ def named(spans: Events, rows: Rows, kind: Kind) -> list[str]:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("hybrid", [False, True])
-def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["train_imperative", "train_hybrid", "train_clipped"])
+def test_layers_gradients_and_updates_of_a_job(case: str, tmp_path: Path) -> None:
     """They agree with the plug-in's transfers, whose stamps are independent."""
     spec = JobSpec(
-        command=(sys.executable, str(WORKER), "train_hybrid" if hybrid else "train_imperative"),
+        command=(sys.executable, str(WORKER), case),
         run_directory=tmp_path / "run",
         directory=tmp_path,
         scheduler="prophet",
@@ -214,7 +215,7 @@ def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> 
         for layer in LAYERS
         for part in (("gamma", "beta") if "norm" in layer else ("weight", "bias"))
     ]
-    layers = parameters[:1] if hybrid else parameters[::2]
+    layers = parameters[:1] if case == "train_hybrid" else parameters[::2]
     begun_before_sent = []
     for rank in range(2):
         spans, sent = (load_rank(tmp_path / "run", table, rank) for table in (SPANS, TRANSFERS))
@@ -246,6 +247,22 @@ def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> 
                 assert ends[Kind.UPDATE][name]["end_ns"] >= transfers["pulled_ns"].max()
     # A stamp may be late on a busy machine; the next gradient's span then begins late, too.
     assert np.mean(begun_before_sent) > 0.8
+
+
+def test_a_block_that_is_hybridized_later_is_one_layer_with_all_its_parameters() -> None:
+    import mxnet as mx
+
+    block = mx.gluon.nn.HybridSequential(prefix="")
+    block.add(mx.gluon.nn.Dense(3, in_units=4, prefix="child_"))
+    block.params.get("own", shape=(1,))
+    block._reg_params["own"] = block.params["own"]
+    recording = EngineRecording()
+    recording.train([*block.collect_params().values()])
+    found = []
+    for hybridized in (False, True, False):
+        block.hybridize(hybridized)
+        found.append(sorted(parameter.name for parameter in recording._parameters(block)))
+    assert found == [["own"], ["child_bias", "child_weight", "own"], ["own"]]
 
 
 def test_nothing_is_asked_for_unless_it_is_recorded() -> None:

@@ -84,7 +84,7 @@ def test_spans_come_back(rows: Rows, tmp_path: Path) -> None:
 @given(tables=timelines())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_dependencies_can_be_met(tables: list[Events], tmp_path: Path) -> None:
-    """Nodes wait for earlier ones only, which have ended where they are on one track of time."""
+    """Nodes wait for earlier ones only, which have ended, or for the one that contains them."""
     tables = [
         Events(t.table, t.origin, with_true_lanes(t.rows), t.names) if t.table is SPANS else t
         for t in tables
@@ -103,7 +103,8 @@ def test_dependencies_can_be_met(tables: list[Events], tmp_path: Path) -> None:
             begin_ns = said["byteprophet.begin_ns"]
             ends.append(begin_ns + said["byteprophet.duration_ns"])
             assert all(0 <= needed < node.id for needed in [*node.data_deps, *node.ctrl_deps])
-            assert all(ends[needed] <= begin_ns for needed in node.data_deps)
+            before = {*node.data_deps} - {*node.ctrl_deps}
+            assert all(ends[needed] <= begin_ns for needed in before)
             assert all(ends[parent] >= ends[-1] for parent in node.ctrl_deps)
             assert node.start_time_micros == begin_ns // US
 
@@ -154,16 +155,18 @@ def test_what_waits_for_what(tmp_path: Path) -> None:
     assert told_deps == {
         "iteration step": ("METADATA_NODE", [], [], 90),
         "backward conv1": ("COMP_NODE", [], [], 3),
-        "compute mm": ("COMP_NODE", ["backward conv1"], [], 3),
+        "compute mm": ("COMP_NODE", ["backward conv1"], ["backward conv1"], 3),
         "wait step": ("METADATA_NODE", [], [], 40),
-        "send conv1.weight [0]": ("COMM_SEND_NODE", [], ["backward conv1"], 8),
+        "send conv1.weight [0]": ("COMM_SEND_NODE", [], ["compute mm"], 8),
         "receive conv1.weight [0]": ("COMM_RECV_NODE", [], ["send conv1.weight [0]"], 25),
         "update conv1.weight": ("COMP_NODE", [], ["receive conv1.weight [0]"], 10),
         "forward conv1": (
-            "COMP_NODE", [], ["backward conv1", "update conv1.weight"], 9,
+            "COMP_NODE", [], ["compute mm", "update conv1.weight"], 9,
         ),
         "collective nccl:reduce_scatter": ("COMM_COLL_NODE", [], [], 3),
     }  # fmt: skip
+    assert [list(node.data_deps) for node in nodes if node.name == "mm"] == [[1], [2]]
+    assert [list(node.data_deps) for node in nodes if node.type == NodeType.COMM_SEND_NODE] == [[3]]
     said = {name: attributes(node) for name, node in zip(names, nodes, strict=True)}
     send, receive = said["send conv1.weight [0]"], said["receive conv1.weight [0]"]
     assert (send["comm_src"], send["comm_dst"], send["comm_size"]) == (1, 3, 4096)
@@ -178,6 +181,25 @@ def test_what_waits_for_what(tmp_path: Path) -> None:
         (12 * US, 20 * US, Kind.SEND),
         (20 * US, 45 * US, Kind.RECEIVE),
     ]
+
+
+def test_times_along_a_lane_add_up(tmp_path: Path) -> None:
+    """However deep spans are nested: what follows a span waits for all that it contains."""
+    times_us = {"a": (0, 10), "c": (2, 6), "d": (3, 4), "e": (7, 9), "b": (10, 15)}
+    rows = [
+        {"kind": Kind.COMPUTE, "name": at, "begin_ns": NOW + begin * US, "end_ns": NOW + end * US}
+        for at, (begin, end) in enumerate(times_us.values())
+    ]
+    spans = Events(SPANS, origin("worker-0"), rows_of(SPAN, rows), dict(enumerate(times_us)))
+    (path,) = write_chakra(tmp_path / "run", [spans], same_clock)
+    _, *nodes = parse_messages(path, path.read_bytes())
+    ends_us: list[int] = []
+    for node in nodes:
+        begin_us = max((ends_us[needed] for needed in node.data_deps), default=0)
+        ends_us.append(begin_us + node.duration_micros)
+    assert [node.name for node in nodes] == ["a", "c", "d", "e", "b"]
+    assert [node.duration_micros for node in nodes] == [4, 3, 1, 2, 5]
+    assert ends_us == [4, 7, 8, 10, 15]
 
 
 def test_cut_off_anywhere(tmp_path: Path) -> None:

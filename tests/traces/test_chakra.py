@@ -9,7 +9,10 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.chakra_schema import NodeType, attribute, schema, write_message
+from byteprophet.timeline.export_chakra import write_chakra
 from byteprophet.timeline.read_chakra import read_chakra
+from byteprophet.timeline.span_list import SpanList
+from byteprophet.timeline.tables import Kind
 from byteprophet.traces.load import load_trace, load_traces
 from byteprophet.traces.result import replay_traces
 from byteprophet.traces.retarget import Target, retarget
@@ -73,6 +76,19 @@ def test_a_trace_of_a_converter_has_no_times(tmp_path: Path) -> None:
     assert result.error is None
     uses, _ = result.critical_path()
     assert sum(uses.values()) == 117_000
+
+
+def test_nested_spans_of_a_timeline_count_once(tmp_path: Path) -> None:
+    spans = SpanList(tmp_path)
+    for name, begin_us, end_us in (
+        ("forward", 0, 100), ("mm1", 0, 50), ("mm2", 50, 90), ("bmm", 60, 70), ("loss", 100, 150)
+    ):  # fmt: skip
+        times = (1_000_000 + begin_us * 1000, (end_us - begin_us) * 1000)
+        spans.add(Kind.COMPUTE, name, *times, track=0)
+    (path,) = write_chakra(tmp_path / "job", [spans.events(0)], lambda _, times_ns: times_ns)
+    result = replay_traces([load_trace(path)])
+    assert result.iterations[0].measured_ns == 150_000
+    assert result.replayed_ns == 150_000
 
 
 def test_collectives_of_ranks_meet(tmp_path: Path) -> None:

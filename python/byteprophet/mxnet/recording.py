@@ -27,7 +27,9 @@ class EngineRecording:
     def __init__(self) -> None:
         self._spans: EngineSpans | None = None
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # parameters of trainers
-        self._layers: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+        # What ``_parameters`` found, by block and by whether the block was hybridized.
+        self._layers: weakref.WeakKeyDictionary[Any, dict[bool, list[Any]]]
+        self._layers = weakref.WeakKeyDictionary()
         self._used: dict[Any, None] = {}  # parameters used since the last backward pass
         self._wrapped = False
 
@@ -79,12 +81,12 @@ class EngineRecording:
 
     def _parameters(self, block: Any) -> list[Any]:
         """The parameters of a layer: the block's own, or all within a hybridized block."""
-        if not (known := self._layers.get(block)):
-            hybridized = getattr(block, "_active", False)
+        hybridized = getattr(block, "_active", False)
+        known = self._layers.setdefault(block, {})
+        if not known.get(hybridized):
             found = block.collect_params() if hybridized else block._reg_params
-            known = [parameter for parameter in found.values() if parameter in self._trained]
-            self._layers[block] = known
-        return known
+            known[hybridized] = [each for each in found.values() if each in self._trained]
+        return known[hybridized]
 
 
 def _wrap(owner: Any, name: str, ours: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ of workers, compressed if requested, and summed. These are the differences:
 * With ``ignore_stale_grad``, all ranks update the same parameters (``stale_gradients.py``).
 
 Only the first ``step()`` waits, for the agreed order. All other operations start when their inputs
-are ready. ``BYTEPROPHET_OVERLAP=0`` makes every ``step()`` wait for all updates.
+are ready. ``BYTEPROPHET_OVERLAP=0`` makes every ``step()`` and ``update()`` wait for all updates.
 
 Threads: everything runs in the training thread.
 """
@@ -112,11 +112,6 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
             super().step(batch_size, ignore_stale_grad)
         finally:
             self._scale, self._divisor, self._ignores_stale = rescale, 1.0, False
-        process_engine.updated(self._params, self._iterations.number)
-        if not self._settings.overlap:
-            wait_for_all()
-        if process_spans.iteration <= self._iterations.number:  # true for the first trainer only
-            process_spans.skip_to(self._iterations.number + 1)
 
     def update(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
         """Update parameters by the averages that ``allreduce_grads()`` has given to the engine.
@@ -130,6 +125,15 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
                 "different ranks: call step(batch_size, ignore_stale_grad=True)"
             )
         super().update(batch_size)
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        """Give updates to the engine; both ``step()`` and ``update()`` end with this call."""
+        super()._update(ignore_stale_grad)
+        process_engine.updated(self._params, self._iterations.number)
+        if not self._settings.overlap:
+            wait_for_all()
+        if process_spans.iteration <= self._iterations.number:  # true for the first trainer only
+            process_spans.skip_to(self._iterations.number + 1)
 
     def _init_optimizer(self, optimizer: Any, optimizer_params: Any) -> None:
         super()._init_optimizer(optimizer, optimizer_params)

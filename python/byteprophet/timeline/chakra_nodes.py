@@ -1,10 +1,14 @@
 """Turns a worker's events into nodes of a graph, with kind, time and dependencies.
 
-Spans keep the order of their lane: each span waits for the previous one and is a child of the span
-that contains it. Every transfer becomes a push and a pull that waits for the push. If names and
-iterations match, a push waits for the backward pass of its layer, the update of a parameter waits
-for its pull, and the layer's next forward pass waits for the update. A span is named after a layer
-or one of its parameters.
+Spans keep the order of their lane: each span is a child of the span that contains it, and waits for
+the span that began before it on the lane, at any depth. That is how Chakra's own converter orders
+a thread: the time of a span without its children comes first, then the children one by one. So the
+times along a lane add up, and what follows a span waits for the last span within it.
+
+Every transfer becomes a push and a pull that waits for the push. If names and iterations match, a
+push waits for the backward pass of its layer, the update of a parameter waits for its pull, and the
+layer's next forward pass waits for the update. A span is named after a layer or one of its
+parameters.
 """
 
 from __future__ import annotations
@@ -106,7 +110,7 @@ def _transfers(table: Events, first_lane: int) -> list[tuple[GraphNode, GraphNod
 def _along_lanes(nodes: Sequence[GraphNode]) -> None:
     """Sets each span's parent, its own time, and its dependency on the previous span."""
     around: dict[int, list[int]] = {}  # by lane, the open spans, the innermost last
-    before: dict[tuple[int, int | None], int] = {}  # by lane and parent, the latest span
+    before: dict[int, int] = {}  # by lane, the latest span
     for place, node in enumerate(nodes):
         node.own_ns = node.end_ns - node.begin_ns
         if node.kind in _NO_WORK or node.key is not None:
@@ -117,10 +121,9 @@ def _along_lanes(nodes: Sequence[GraphNode]) -> None:
         if open_here:
             node.parent = open_here[-1]
             nodes[node.parent].own_ns -= node.own_ns
-        earlier = before.get((node.lane, node.parent))
-        if earlier is not None:
-            node.waits_for.append(earlier)
-        before[node.lane, node.parent] = place
+        if node.lane in before:
+            node.waits_for.append(before[node.lane])
+        before[node.lane] = place
         open_here.append(place)
 
 
@@ -134,12 +137,13 @@ def _around_transfers(
     for place, node in enumerate(nodes):
         if node.key is None:
             computed[node.kind, node.name, node.iteration] = place
+    last = _last_within(nodes)
 
     def wait(later: int | None, earlier: int | None) -> None:
-        if later is None or earlier is None or earlier in nodes[later].waits_for:
+        if later is None or earlier is None or last[earlier] in nodes[later].waits_for:
             return
         if earlier < later and nodes[earlier].end_ns <= nodes[later].begin_ns:
-            nodes[later].waits_for.append(earlier)
+            nodes[later].waits_for.append(last[earlier])
 
     for push, pull, tensor in pushes:
         layer, iteration = tensor.rpartition(".")[0], push.iteration
@@ -151,3 +155,13 @@ def _around_transfers(
             wait(pushed, computed.get((Kind.BACKWARD, name, iteration)))
             next_forward = computed.get((Kind.FORWARD, name, iteration + 1))
             wait(next_forward, pulled if updated is None else updated)
+
+
+def _last_within(nodes: Sequence[GraphNode]) -> list[int]:
+    """For each node, the last one that it contains, at any depth; itself if it contains none."""
+    last = list(range(len(nodes)))
+    for place in reversed(last.copy()):
+        parent = nodes[place].parent
+        if parent is not None:
+            last[parent] = max(last[parent], last[place])
+    return last

@@ -6,9 +6,9 @@
     ITERATION, WAIT                       METADATA, because no work is done
 
 ``data_deps`` are the nodes that a node waited for (``chakra_nodes.py``); ``ctrl_deps`` is the node
-that contains it. ``duration_micros`` excludes contained nodes, as in Chakra's own converter, so
-times along a path add up. The peers of pushes and pulls (``comm_src``, ``comm_dst``) are numbered,
-first workers, then servers.
+that contains it. ``duration_micros`` excludes contained nodes, as in Chakra's own converter. The
+node before a contained one is among its ``data_deps``, so times along a path add up. The peers of
+pushes and pulls (``comm_src``, ``comm_dst``) are numbered, first workers, then servers.
 
 Attributes that begin with ``byteprophet.`` hold data without a field in Chakra: nanoseconds, kinds,
 lanes and iterations. In the metadata, they hold the rank and the number of nodes; the latter

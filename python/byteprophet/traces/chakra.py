@@ -3,8 +3,9 @@
 A node needs those on which it depends. Nodes have no order beyond that: nothing is known of the
 threads and streams that they share, unless dependencies say so. Traces that we wrote
 (``write_chakra.py``) have their lanes, iterations and nanoseconds. In others, the whole trace is
-one iteration. Converters of Chakra write durations, but often no times at which nodes began; then
-there is nothing to compare a replay with.
+one iteration. Nodes of timelines (``timeline/export_chakra.py``) contain one another: in a replay,
+each takes its time without those within it, which wait for it. Converters of Chakra write
+durations, but often no times at which nodes began; then there is nothing to compare a replay with.
 """
 
 from __future__ import annotations
@@ -113,10 +114,12 @@ def _node(path: Path, message: Any, lanes: dict[tuple[str, int], int]) -> _Node:
 
     if max(message.start_time_micros, message.duration_micros) > _LATEST_US:
         raise UserError(f"{path}: node {message.id}: its times are too large")
-    duration_ns = number(f"{OURS}duration_ns", message.duration_micros * 1000)
+    recorded_ns = number(f"{OURS}duration_ns", message.duration_micros * 1000)
+    is_of_timeline = f"{OURS}use" not in said  # its nodes' microseconds exclude contained nodes
+    duration_ns = message.duration_micros * 1000 if is_of_timeline else recorded_ns
     begin_ns = number(f"{OURS}begin_ns", message.start_time_micros * 1000)
     if message.type == NodeType.METADATA_NODE:
-        duration_ns = 0
+        recorded_ns = duration_ns = 0
     lane = -1
     for kind in ("stream", "tid"):
         if kind in said:
@@ -128,7 +131,7 @@ def _node(path: Path, message: Any, lanes: dict[tuple[str, int], int]) -> _Node:
         message.name or "(no name)",
         lane,
         begin_ns,
-        begin_ns + duration_ns,
+        begin_ns + recorded_ns,
         duration_ns,
         step=number(f"{OURS}step") if f"{OURS}step" in said else -1,
         message=_message(message, said, number),

@@ -13,9 +13,12 @@ from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
 from byteprophet.errors import UserError
+from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import compile_program
-from byteprophet.simulate.compile.steps import Collective
+from byteprophet.simulate.compile.steps import Collective, Compute, Phase
+from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.models.traced import Make, traced
+from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _WIDTH, _HEADS, _TOKENS = 64, 4, 12
@@ -163,6 +166,36 @@ def test_each_can_be_simulated(make: Make) -> None:
     strategy = parse_strategy("dp=2 micro_batch=2", 2)
     program = compile_program(traced("own", make)(strategy.samples), strategy)
     assert program.stages[0].blocks
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda numbers, table: functional.embedding(numbers, table).sum(1),
+        lambda numbers, table: functional.embedding_bag(numbers, table, mode="sum"),
+        lambda numbers, table: table[numbers].sum(1),
+        lambda numbers, table: table.index_select(0, numbers.flatten()),
+        lambda numbers, table: table.gather(0, numbers.reshape(-1, 1).expand(-1, _WIDTH)),
+    ],
+)
+def test_lookups_read_rows_and_not_the_whole_table(
+    look_up: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    """A bag reads as many rows as an embedding, and writes fewer."""
+    samples, many, rows = 128, 50, 100_000
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return _Rows((rows, _WIDTH), look_up), (torch.zeros(batch, many, dtype=torch.long),)
+
+    operators = traced("own", make)(samples).root.operators()
+    (lookup,) = (one for _, one in operators if one.parameters)
+    roofline = Roofline(find_cluster("dgx-a100").gpu, Mesh())
+    forward, backward = (
+        roofline.time_ns(Compute(lookup, (), phase)) for phase in (Phase.FORWARD, Phase.BACKWARD)
+    )
+    read_ns = roofline.memory_ns(samples * many * _WIDTH * 2)
+    assert read_ns < forward <= 2 * read_ns
+    assert backward == pytest.approx(forward + roofline.memory_ns(rows * _WIDTH * 2))
 
 
 def _collectives(make: Make, *, backward: bool = False) -> list[tuple[str, int]]:

@@ -75,7 +75,8 @@ def predict_cuda_peak(
         UserError: the iteration cannot run without data.
     """
     events = cuda_events(training, gpu, checkpointed_paths, before_bytes is None)
-    begin = [Event(-place, size, "before") for place, size in enumerate(before_bytes or (), 1)]
+    sizes = [size for size in before_bytes or () if size]  # an event of 0 bytes ends an allocation
+    begin = [Event(-place, size, "before") for place, size in enumerate(sizes, 1)]
     return replay([*begin, *events], limit_bytes)
 
 

@@ -14,6 +14,7 @@ With 8-bit inputs, products have the rate of these. Before each, its input is co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, gcd, log2, prod
 
 from byteprophet.simulate.clusters.description import Gpu
@@ -120,12 +121,21 @@ class Roofline:
         if operator.kind is Kind.ATTENTION:
             return self._attention_ns(step)
         backward = step.phase is Phase.BACKWARD
-        if operator.kind is Kind.LOOKUP:
+        if operator.kind in (Kind.LOOKUP, Kind.BAG):
             # Rows only; backward, the whole gradient is cleared, too.
             cleared = self.parameter_bytes(step) if backward else 0
-            return self.memory_ns(2 * self.output_bytes(step) + cleared)
+            return self.memory_ns(self._row_bytes(step) + self.output_bytes(step) + cleared)
         moved = self._backward_bytes(step) if backward else self._forward_bytes(step)
         return self.memory_ns(moved)
+
+    def _row_bytes(self, step: Compute) -> float:
+        """The bytes of the rows that a lookup reads, or of their gradients."""
+        operator = step.operator
+        if operator.kind is Kind.LOOKUP:
+            return self.output_bytes(step)
+        made = operator.outputs[0]
+        row_bytes = self._local(step)(made.dims[-1]) * made.element_bytes
+        return row_bytes * self._bytes(step, [replace(operator.inputs[0], element_bytes=1)])
 
     def _view_ns(self, step: Compute) -> float:
         """What autograd copies: gradients of the parts of a tensor into one of the whole."""

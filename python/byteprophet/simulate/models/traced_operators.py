@@ -12,6 +12,13 @@ _CUT_ANYWHERE = frozenset(
     ["add", "sub", "mul", "div", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "dropout", "pow"]
 )
 """Operators that a tree may split along any dimension."""
+_LOOKUPS = {
+    "index": Kind.LOOKUP,
+    "index_select": Kind.LOOKUP,
+    "gather": Kind.LOOKUP,
+    "embedding_bag": Kind.BAG,
+}
+"""Operators that read some rows of their first tensor, if that is a parameter."""
 _ROWS_OF_WORDS = 2
 """A table of words has more rows than so many for each column, or is shared with another layer."""
 
@@ -201,4 +208,6 @@ def _kind(node: Node, flops: int) -> Kind:
         return Kind.CONVOLUTION  # or a product of activations
     if node.target == "embedding":
         return Kind.LOOKUP
+    if node.target in _LOOKUPS and node.given[0].kind == "parameter":
+        return _LOOKUPS[node.target]
     return Kind.VIEW if node.is_view else Kind.MEMORY

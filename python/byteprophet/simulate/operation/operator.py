@@ -23,6 +23,8 @@ class Kind(str, Enum):
     CONVOLUTION = "convolution"
     LOOKUP = "lookup"
     """Reads some rows of its parameter, and adds to the same rows of the gradient."""
+    BAG = "bag"
+    """A lookup whose outputs are sums of rows; its first input has the numbers of these rows."""
     MEMORY = "memory"
     """Limited by memory bandwidth: norms, activations, sums, softmax, losses."""
     VIEW = "view"
