@@ -312,7 +312,8 @@ class _Search:
         for each in self._passes:
             with blaming(each):
                 for move in each.moves(job, hints):
-                    if self._fits(move.job):
+                    # Without a limit, a job is only made if somebody wants to see it.
+                    if self._limit is None or self._fits(move.job):
                         yield each, move
 
     def _made(self, before: Candidate, by: str, move: Move) -> Candidate:
@@ -370,8 +371,10 @@ class _Search:
         """
         best_ns = at.iteration_ns
         fruitless = 0
+        offered: list[tuple[Pass, Move]] | None = None  # from where it is
         while self._spent < 1:
-            offered = list(self._offered(at.job, self._stages[-1]))
+            if offered is None:
+                offered = list(self._offered(at.job, self._stages[-1]))
             most = max(_LEAST_FRUITLESS, _FRUITLESS * len(offered))
             if not offered or fruitless >= most:
                 return
@@ -384,7 +387,7 @@ class _Search:
             if made.iteration_ns < (1 - _LEAST_GAIN) * best_ns:
                 best_ns, fruitless = made.iteration_ns, 0
             if costs <= 0 or self._lot.random() < math.exp(-costs / heat):
-                at = made
+                at, offered = made, None
 
 
 def _rescaled(decisions: Sequence[Decision], was_ns: int, is_ns: int) -> tuple[Decision, ...]:
