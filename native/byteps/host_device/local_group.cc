@@ -33,9 +33,10 @@ struct Label {
 std::string Text(const Label& label) {
   constexpr std::array kNames = {"reduce", "broadcast", "reduce-scatter", "all-gather"};
   std::ostringstream text;
+  const auto& types = exchange::kDtypes;
   text << (label.kind < kNames.size() ? kNames[label.kind] : "unknown") << " of " << label.count
-       << " " << Name(static_cast<ElementType>(label.type)) << ", root " << label.root
-       << ", element " << label.first;
+       << " " << (label.type < types.size() ? types[label.type].name : "unknown") << ", root "
+       << label.root << ", element " << label.first;
   return text.str();
 }
 

@@ -3,15 +3,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+
+#include "exchange/dtype.h"
 
 namespace byteprophet {
 
-// Signed integers add like unsigned ones of their width, and wrap around like them.
-enum class ElementType : uint32_t { kInt8, kInt32, kInt64, kFloat16, kFloat32, kFloat64 };
+// BytePS has a part of them. Signed integers add like unsigned ones of their width, and wrap around
+// like them.
+using ElementType = exchange::Dtype;
 
-size_t SizeBytes(ElementType type);
-const char* Name(ElementType type);
+inline size_t SizeBytes(ElementType type) { return exchange::FactsOf(type).size_bytes; }
 
 // to[i] = from[0][i] + ... + from[ranks - 1][i] for i < count. `to` may be one of `from`, but must
 // not overlap them otherwise. Half precision is added up in single precision and rounded once.
