@@ -226,7 +226,7 @@ class _Search:
             start = self._confirm(start)
             replays += unfolded.replays
         families = sorted(self._families.values(), key=lambda each: each.iteration_ns)
-        fits = self._fits(job)
+        fits = self._limit is None or self._limit.fits(job)
         return Found(start, self._best, tuple(families), replays, fits, self._tested)
 
     def _moved(self, job: Job, starts: list[Candidate]) -> Iterator[Candidate]:
@@ -242,8 +242,9 @@ class _Search:
                         if self._spent < 1:
                             yield from self._started(best, each.name, move)
 
-    def _fits(self, job: Job) -> bool:
-        return self._limit is None or self._limit.fits(job)
+    def _fits(self, move: Move) -> bool:
+        """Whether its job is within the limit; without one, the job is not made for that."""
+        return self._limit is None or self._limit.fits(move.job)
 
     def _within(self, start: Candidate) -> Candidate:
         """``start``, or what becomes of it within the limit."""
@@ -256,7 +257,7 @@ class _Search:
 
     def _resumed(self, start: Candidate, left: Left) -> list[Candidate]:
         """The start that an earlier search left, with its decisions."""
-        if not left.decisions or not self._fits(left.move.job):
+        if not left.decisions or not self._fits(left.move):
             return self._started(start, RESUMED, left.move)
         made = self._changed(start, RESUMED, left.move)
         was_ns = sum(each.gain_ns for each in left.decisions)
@@ -269,7 +270,7 @@ class _Search:
 
     def _started(self, start: Candidate, by: str, move: Move) -> list[Candidate]:
         """The start that a pass offers, repaired if it must be; none if nothing can repair it."""
-        if self._fits(move.job):
+        if self._fits(move):
             return [self._made(start, by, move)]
         repair = None if self._limit is None else self._limit.repaired(move.job)
         if repair is None:
@@ -312,8 +313,7 @@ class _Search:
         for each in self._passes:
             with blaming(each):
                 for move in each.moves(job, hints):
-                    # Without a limit, a job is only made if somebody wants to see it.
-                    if self._limit is None or self._fits(move.job):
+                    if self._fits(move):
                         yield each, move
 
     def _made(self, before: Candidate, by: str, move: Move) -> Candidate:

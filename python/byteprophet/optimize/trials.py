@@ -92,13 +92,15 @@ def try_candidates(
     first = apply(config, strategies, runs, 1, progress, kept / "first.json")
     ratios = _ratios(first, strategies)
     fastest = min(ratio for (ratio,) in ratios.values())
-    again: dict[str, Candidate] = {}
+    again: list[str] = []
     if fastest < 1:
-        limit = _CLOSE * fastest
-        again = {name: each for name, each in named.items() if ratios[name][0] <= limit}
-        for number, start in enumerate(_changed(again.values(), starts), 1):
-            again[f"{_START} {number}"] = named[f"{_START} {number}"] = start
-        close = _strategies(again, recorded, directory)
+        again = [name for name in named if ratios[name][0] <= _CLOSE * fastest]
+        changed = enumerate(_changed([named[name] for name in again], starts), 1)
+        added = {f"{_START} {number}": start for number, start in changed}
+        named |= added
+        strategies |= _strategies(added, recorded, directory)
+        again += added
+        close = {name: strategies[name] for name in again}
         more = apply(config, close, runs, _MORE_ROUNDS, progress, kept / "again.json")
         for name, further in _ratios(more, close).items():
             ratios[name] = (*ratios.get(name, ()), *further)
