@@ -36,7 +36,12 @@ from byteprophet.job.strategy import DDP, FSDP2
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.collectives import ALL_GATHER
-from byteprophet.measure.computation import between_passes, first_gradient_ns, last_places
+from byteprophet.measure.computation import (
+    add_forward,
+    between_passes,
+    first_gradient_ns,
+    last_places,
+)
 from byteprophet.measure.links import SMALL_NS, measure_links
 from byteprophet.measure.processors import Arrivals, Clocks, Use
 from byteprophet.measure.tensors import check_extent, check_ranks, layer_of, whole_iterations
@@ -339,18 +344,18 @@ class _Times:
         names = [rank.names[name] for name in collectives["name"].tolist()]
         gathers = np.array([self._shards and name.startswith(ALL_GATHER) for name in names])
         there_ns = dict(enumerate(collectives["end_ns"][gathers].tolist()))
-        first_ns = first_gradient_ns(rank.rows[number])
-        for name, begin_ns, until_ns in rank.of(number, Kind.FORWARD)[
-            ["name", "begin_ns", "end_ns"]
-        ].tolist():
+        forward = rank.of(number, Kind.FORWARD)
+        places, layers_ns = [], []
+        for name, begin_ns, until_ns in forward[["name", "begin_ns", "end_ns"]].tolist():
             place = layer_of(rank.names[name], self._places)
             # A unit's first layer waits for its all-gather, and for nothing else.
             there = there_ns.pop(self._unit_of.get(place, -1), 0)
             ran_ns = max(since_ns, min(there, begin_ns))
-            passed_ns = self._passed_ns(ran_ns, until_ns)
-            self.forward_ns[at, place if until_ns <= first_ns else -1] += passed_ns
-            self.between_ns[at] += passed_ns if until_ns > first_ns else 0
+            places.append(place)
+            layers_ns.append(int(self._passed_ns(ran_ns, until_ns)))
             since_ns = until_ns
+        is_later = forward["end_ns"] > first_gradient_ns(rank.rows[number])
+        self.between_ns[at] = add_forward(self.forward_ns[at], places, layers_ns, is_later)
         self._take_gradients(at, number, since_ns)
         began_ns = np.maximum(0, self._passed_ns(since_ns, collectives["begin_ns"][~gathers]))
         for members, complete_ns in zip(self._members, began_ns.tolist(), strict=True):

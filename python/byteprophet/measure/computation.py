@@ -73,13 +73,9 @@ class Computation:
         times_ns = [since_ns, *forward["end_ns"].tolist(), end_ns]
         *forward_ns, self.backward_ns[at] = self._training.worked_ns(times_ns)
         since_ns = times_ns[-2]
-        ends_ns, first_ns = forward["end_ns"].tolist(), first_gradient_ns(spans)
-        for name, until_ns, each_ns in zip(
-            forward["name"].tolist(), ends_ns, forward_ns, strict=True
-        ):
-            place = max(0, self._layer[name]) if until_ns <= first_ns else -1
-            self.forward_ns[at, place] += each_ns
-            self.between_ns[at] += each_ns if until_ns > first_ns else 0
+        places = [max(0, self._layer[name]) for name in forward["name"].tolist()]
+        is_later = forward["end_ns"] > first_gradient_ns(spans)
+        self.between_ns[at] = add_forward(self.forward_ns[at], places, forward_ns, is_later)
         self._take_gradients(at, spans, since_ns)
         updates = spans[spans["kind"] == Kind.UPDATE]
         took_ns = self._took_ns(updates)
@@ -130,6 +126,22 @@ class Computation:
             if size_bytes:
                 self.ready_ns[at, together] = ready_ns
                 together.clear()
+
+
+def add_forward(
+    forward_ns: Int64Array,
+    places: Sequence[int],
+    layers_ns: Sequence[int],
+    is_later: npt.NDArray[np.bool_],
+) -> int:
+    """Add what layers took to ``forward_ns`` (P,), each at its place.
+
+    What ``is_later`` than the first backward pass belongs to the last parameter. Returns how much
+    that is (``Times.between_ns``).
+    """
+    took_ns = np.array(layers_ns, np.int64)
+    np.add.at(forward_ns, np.where(is_later, -1, np.array(places, np.int64)), took_ns)
+    return int(took_ns[is_later].sum())
 
 
 def first_gradient_ns(spans: Rows) -> int:

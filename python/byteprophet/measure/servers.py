@@ -30,7 +30,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.times import Int64Array, iteration_times_ns
-from byteprophet.measure.computation import Waits, between_passes, first_gradient_ns
+from byteprophet.measure.computation import Waits, add_forward, between_passes, first_gradient_ns
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.parameters import gradient_sizes_bytes
 from byteprophet.measure.processors import Clock, Clocks, Use, served_arrivals
@@ -300,13 +300,11 @@ class _Worker:
         forward = spans[spans["kind"] == Kind.FORWARD]
         times_ns = [since_ns, *forward["end_ns"].tolist()]
         forward_ns = self._training.worked_ns(times_ns)
-        first_ns = first_gradient_ns(spans)
-        for name, until_ns, each_ns in zip(
-            forward["name"].tolist(), times_ns[1:], forward_ns, strict=True
-        ):
-            place = self._tensor_of[name] if until_ns <= first_ns else -1
-            self.forward_ns[iteration, place] += each_ns
-            self.between_ns[iteration] += each_ns if until_ns > first_ns else 0
+        places = [self._tensor_of[name] for name in forward["name"].tolist()]
+        is_later = forward["end_ns"] > first_gradient_ns(spans)
+        self.between_ns[iteration] = add_forward(
+            self.forward_ns[iteration], places, forward_ns.tolist(), is_later
+        )
         since_ns = times_ns[-1]
         if self._barrier:
             ends_ns = self._wait_ends_ns
