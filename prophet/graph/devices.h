@@ -1,8 +1,8 @@
 // Who waits for which device, and who has it.
 //
-// A device that was given an operation or became free is noted, and serves when it is told to
-// (Begin): by then all that becomes ready at that time is there. It is never idle while anything
-// waits: whatever begins later than it came took the place of one that ended at that time.
+// Devices with pending work are collected and started together (Begin), after every event of the
+// current time has been handled. A device is never idle while anything waits: an operation that
+// begins later than it came took the place of one that ended at that time.
 #pragma once
 
 #include <algorithm>
