@@ -11,6 +11,7 @@ its time with fewer groups. Tests compare the result with all possible groups of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size, merged_gradient
@@ -72,6 +73,7 @@ def best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
     return simple if simple_ns <= (1 + _NO_GAIN) * least_ns else plan
 
 
+@lru_cache(16)  # that of dear is asked for twice where all runtimes are compared
 def _best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
     groups = best_groups(runtime, timing)
     return groups, RUNTIMES[runtime](timing, groups)

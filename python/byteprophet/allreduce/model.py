@@ -62,7 +62,7 @@ class Prediction:
 
 def group_bytes(timing: Timing, group: tuple[int, ...]) -> int:
     """The size of the parameters of ``group``."""
-    return sum(timing.parameters[place].size_bytes for place in group)
+    return sum(map(timing.sizes_bytes.__getitem__, group))
 
 
 def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
@@ -88,7 +88,7 @@ def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
         position[half] = place
     halves_ns = [timing.link.halves_ns(size_bytes) for _, size_bytes in chunks]
     start, end = [-1] * (2 * count), [0] * (2 * count)
-    ready_ns = [max(timing.ready_ns[place] for place in group) for group in groups]
+    ready_ns = [max(map(timing.ready_ns.__getitem__, group)) for group in groups]
     to_come = [(ready_ns[group], position[chunk]) for chunk, (group, _) in enumerate(chunks)]
     needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
     if len(timing.link.directions) == 1:

@@ -68,7 +68,7 @@ def uninterrupted(timing: Timing, groups: Groups) -> Order:
     sizes = [group_bytes(timing, group) for group in groups]
     gather_ns = [timing.link.gather_ns(size) for size in sizes]
     deadline_ns = [-timing.tails_ns[min(group)] for group in groups]
-    ready = [max(timing.ready_ns[place] for place in group) for group in groups]
+    ready = [max(map(timing.ready_ns.__getitem__, group)) for group in groups]
     reduces = _in_turn(
         ready,
         [deadline - gather for deadline, gather in zip(deadline_ns, gather_ns, strict=True)],
@@ -109,9 +109,10 @@ def _in_turn(
 
 def by_deadlines(timing: Timing, groups: Groups) -> Order:
     """The faster one of ``earliest_deadline`` and, if links differ, ``uninterrupted``."""
-    orders = [earliest_deadline(timing, groups)]
-    if len(timing.link.directions) > 1:
-        orders.append(uninterrupted(timing, groups))
+    order = earliest_deadline(timing, groups)
+    if len(timing.link.directions) == 1:
+        return order
+    orders = (order, uninterrupted(timing, groups))
     return min(orders, key=lambda order: predict(timing, groups, order).iteration_ns)
 
 

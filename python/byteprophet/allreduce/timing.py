@@ -81,18 +81,26 @@ class Link:
 
     def reduce_ns(self, size_bytes: int) -> int:
         """The time in ns of a reduce-scatter of ``size_bytes`` alone, rounded up."""
-        return max(self._half_ns(size_bytes, reduce) for reduce, _ in self.directions)
+        return max(reduce_ns for reduce_ns, _ in self.halves_ns(size_bytes))
 
     def gather_ns(self, size_bytes: int) -> int:
         """The time in ns of an all-gather of ``size_bytes`` alone, rounded up."""
-        return max(self._half_ns(size_bytes, gather) for _, gather in self.directions)
+        return max(gather_ns for _, gather_ns in self.halves_ns(size_bytes))
 
     def halves_ns(self, size_bytes: int) -> tuple[tuple[int, int], ...]:
         """For each of ``directions``, how long both halves of ``size_bytes`` need it, in ns."""
-        return tuple(
-            (self._half_ns(size_bytes, reduce), self._half_ns(size_bytes, gather))
-            for reduce, gather in self.directions
-        )
+        known = self._halves_ns.get(size_bytes)
+        if known is None:
+            known = self._halves_ns[size_bytes] = tuple(
+                (self._half_ns(size_bytes, reduce), self._half_ns(size_bytes, gather))
+                for reduce, gather in self.directions
+            )
+        return known
+
+    @cached_property
+    def _halves_ns(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """By size: searches ask for the same buckets thousands of times."""
+        return {}
 
     def _half_ns(self, size_bytes: int, byte_ns: Fraction) -> int:
         if not byte_ns:
@@ -171,7 +179,12 @@ class Timing:
     @property
     def size_bytes(self) -> int:
         """The total size of all parameters."""
-        return sum(parameter.size_bytes for parameter in self.parameters)
+        return sum(self.sizes_bytes)
+
+    @cached_property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """The size of each parameter."""
+        return tuple(parameter.size_bytes for parameter in self.parameters)
 
     @property
     def step_ns(self) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
-from byteprophet.graph.mesh_transfers import MeshTransfers, connected
+from byteprophet.graph.mesh_transfers import FRAME_BYTES, MeshTransfers, connected
 from byteprophet.graph.model import Graph, Int64Array
 from byteprophet.graph.workers import Workers
 from byteprophet.job import Job
@@ -55,15 +55,15 @@ class MeshGraph:
     gathered: Int64Array
 
 
-def build(job: Job) -> MeshGraph:
-    """Build the graph of ``job``, which has buckets."""
-    return _Build(as_executed(job)).run()
+def build(job: Job, frame_bytes: int = FRAME_BYTES) -> MeshGraph:
+    """Build the graph of ``job``, which has buckets, and whose ranks send frames of this size."""
+    return _Build(as_executed(job), frame_bytes).run()
 
 
 class _Build:
     """Builds one graph."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, frame_bytes: int) -> None:
         self.job = job
         buckets_named = [f"bucket {number}" for number in range(len(job.strategy.buckets))]
         for name, compressor in job.strategy.compressor_of.items():
@@ -78,7 +78,12 @@ class _Build:
             cores=self.workers.cores,
         )
         self.transfers = MeshTransfers(
-            job, graph, connections, len(job.model), cores=self.workers.cores
+            job,
+            graph,
+            connections,
+            len(job.model),
+            cores=self.workers.cores,
+            frame_bytes=frame_bytes,
         )
         shape = (job.workers, job.iterations)
         self.blocks = {

@@ -76,6 +76,7 @@ class MeshTransfers:
         first_name: int,
         parameters: Sequence[int] = (),
         cores: Cores | None = None,
+        frame_bytes: int = FRAME_BYTES,
     ) -> None:
         """Prepare the frames.
 
@@ -86,8 +87,10 @@ class MeshTransfers:
             first_name: the place of the first bucket in the graph's names.
             parameters: the parameter to which each tensor of the job belongs; none: its own.
             cores: on which ranks compress gradients; None: each has one for that.
+            frame_bytes: the size of all frames of a message but the last.
         """
         self.job = job
+        self._frame_bytes = frame_bytes
         self.graph = graph
         self.connections = connections
         compressed = compressed_buckets(job.strategy)
@@ -197,7 +200,7 @@ class MeshTransfers:
         chunk, sender, receiver, message_bytes = (
             each[message_bytes > 0] for each in (chunk, sender, receiver, message_bytes)
         )
-        counts = -(-message_bytes // FRAME_BYTES)
+        counts = -(-message_bytes // self._frame_bytes)
         frames = int(counts.sum()) * self.job.iterations
         if frames > _MOST_FRAMES:
             raise UserError(
@@ -206,8 +209,8 @@ class MeshTransfers:
                 "iterations, with --record-steps"
             )
         last = np.cumsum(counts) - 1
-        sizes = np.full(int(counts.sum()), FRAME_BYTES, dtype=np.int64)
-        sizes[last] = message_bytes - (counts - 1) * FRAME_BYTES
+        sizes = np.full(int(counts.sum()), self._frame_bytes, dtype=np.int64)
+        sizes[last] = message_bytes - (counts - 1) * self._frame_bytes
         return _Frames(
             np.repeat(chunk, counts),
             np.repeat(sender, counts),

@@ -57,7 +57,7 @@ class Owners:
         divisor = gcd(*given)
         return cls(tuple(weight // divisor for weight in given)) if given else cls.equal(ranks)
 
-    @property
+    @cached_property
     def are_equal(self) -> bool:
         """Whether all ranks own equally much."""
         return len(set(self.weights)) == 1

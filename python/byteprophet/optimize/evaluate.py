@@ -19,7 +19,7 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, MIXED, OURS
 from byteprophet.job.times import Int64Array
 from byteprophet.optimize.critical_path import TRAVELLING, critical_path
-from byteprophet.optimize.fold import folded
+from byteprophet.optimize.fold import folded, frame_bytes
 from byteprophet.optimize.moves import Hints
 from byteprophet.optimize.serial_link import SerialLink
 from byteprophet.replay import Replayed, replay
@@ -111,13 +111,12 @@ class Evaluator:
             job = replace(job, times=job.times.only_iterations(_some(job.iterations, count)))
         elif served:
             warmup = job.iterations // 2
-        if self._folds:
-            job = self._folded(job)
+        small = self._folded(job) if self._folds else job
         if job.strategy.runtime not in OURS:
-            played = kind_of(job).replay(job)
+            played = kind_of(small).replay(small)
             iteration_ns = int(np.median(played.iterations_ns[warmup:]))
             return Evaluation(iteration_ns, _hints_of(job, played.replayed))
-        mesh = mesh_graph.build(job)
+        mesh = mesh_graph.build(small, frame_bytes(job, small))
         replayed = replay(mesh.graph)
         steps = job.strategy.accumulation
         times_ns = ReplayedJob(replayed, mesh.begin, mesh.end, steps).iterations_ns

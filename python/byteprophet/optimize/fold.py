@@ -6,8 +6,8 @@ done by making these slower:
 - Without servers, every rank sends each other one its shard of a bucket, over a connection of its
   own. So a rank sends (W - 1) / W of a bucket in each half of an iteration, and half of it if there
   are two ranks: two ranks on links that are slower by that ratio are as busy. A connection of many
-  ranks carries fewer frames, so each frame of the two ranks costs less, on average over the
-  buckets.
+  ranks carries fewer frames, and all connections of a rank are in the middle of one when something more
+  urgent is ready. So the two ranks send frames that are W / 2 times as large.
 - With servers, W workers share each server's links and threads. For two workers these are slower by
   W / 2, and an answer costs the server's link as much as W / 2 of them.
 
@@ -49,6 +49,11 @@ def folded(job: Job) -> Job:
     return replace(job, times=_times(job.times), cluster=cluster)
 
 
+def frame_bytes(job: Job, small: Job) -> int:
+    """The size of the frames in ``small``, which stands for ``job``."""
+    return FRAME_BYTES * job.workers // small.workers
+
+
 def _times(times: Times) -> Times:
     """The times of two workers: of the latest in each respect, and of the slowest in all.
 
@@ -76,23 +81,10 @@ def _times(times: Times) -> Times:
 
 
 def _mesh(job: Job, hosts: tuple[Host, ...]) -> Cluster:
-    ranks, costs = job.workers, job.cluster.costs
-    ratio = ranks / (2 * (ranks - 1))
-    return Cluster(
-        tuple(_scaled(host, ratio) for host in hosts),
-        costs=replace(
-            costs,
-            message_cost_ns=round(costs.message_cost_ns * _frames(job, ranks) / _frames(job, 2)),
-            host_ns_per_byte=costs.host_ns_per_byte / ratio,
-        ),
-    )
-
-
-def _frames(job: Job, ranks: int) -> int:
-    """How many frames of all buckets a connection carries, in one half."""
-    sizes = dict(zip(job.model.names, job.wire_bytes, strict=True))
-    shards = [sum(map(sizes.__getitem__, b.parameters)) // ranks for b in job.strategy.buckets]
-    return sum(max(1, -(-shard // FRAME_BYTES)) for shard in shards)
+    ratio = job.workers / (2 * (job.workers - 1))
+    costs = job.cluster.costs
+    costs = replace(costs, host_ns_per_byte=costs.host_ns_per_byte / ratio)
+    return Cluster(tuple(_scaled(host, ratio) for host in hosts), costs=costs)
 
 
 def _scaled(host: Host, ratio: float) -> Host:

@@ -12,8 +12,8 @@ sometimes made, so that the search leaves a hollow that no single move leaves. T
 same number of replays give the same answer.
 
 So far, two workers stood for all (``fold.py``). The best jobs of all runtimes or policies are then
-replayed with all workers, and those near the best one are improved once more, by
-a few moves. Half of the budget is kept for that.
+replayed with all workers, and those near the best one are improved once more, by a few moves: those
+which two workers find nearly as good, the best first. Half of the budget is kept for that.
 
 No move is worth less than ``_LEAST_GAIN`` of an iteration: the replay knows no smaller differences.
 """
@@ -23,8 +23,10 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import itemgetter
 from typing import Protocol
 
 from byteprophet.errors import UserError
@@ -40,11 +42,15 @@ _LEAST_GAIN = 0.0005
 _FOLDED_SHARE = 0.5
 """The share of the budget in which two workers stand for all."""
 
-_CONFIRMING = 24
+_CONFIRMING = 8
 """The most replays with all workers in which the best jobs are improved."""
 
 _NEAR = 0.02
-"""Jobs that take so much longer than the best are not improved with all workers."""
+"""Jobs that take so much longer than the best are not improved with all workers, and moves that
+cost two workers so much are not tried with all."""
+
+_LOOKED_AT = 64
+"""The most moves from which those to try with all workers are chosen."""
 
 _PROMISING = 0.25
 """It anneals from the best job of each runtime or policy that takes so much longer at most."""
@@ -219,14 +225,14 @@ class _Search:
         for candidate in sorted(self._families.values(), key=lambda each: each.iteration_ns):
             if candidate.iteration_ns < (1 + _PROMISING) * self._best.iteration_ns:
                 self._anneal(candidate)
-        replays = self._evaluate.replays
+        quick = self._evaluate
         if unfolded is not None:
             self._until = 1.0
             self._evaluate = unfolded
-            start = self._confirm(start)
-            replays += unfolded.replays
+            start = self._confirm(start, quick)
         families = sorted(self._families.values(), key=lambda each: each.iteration_ns)
         fits = self._limit is None or self._limit.fits(job)
+        replays = quick.replays + (0 if unfolded is None else unfolded.replays)
         return Found(start, self._best, tuple(families), replays, fits, self._tested)
 
     def _moved(self, job: Job, starts: list[Candidate]) -> Iterator[Candidate]:
@@ -236,7 +242,8 @@ class _Search:
             if start.job.strategy.runtime != job.strategy.runtime:
                 best_of.setdefault(start.job.strategy.runtime, start)
         for best in best_of.values():
-            for each in self._passes:
+            made_by = best.decisions[0].by  # all of its starts have been tried
+            for each in (one for one in self._passes if one.name != made_by):
                 with blaming(each):
                     for move in each.starts(best.job):
                         if self._spent < 1:
@@ -277,8 +284,11 @@ class _Search:
             return []
         return [self._made(self._changed(start, by, move), REPAIR, repair)]
 
-    def _confirm(self, start: Candidate) -> Candidate:
-        """Replay what was found with all workers, and improve the best of it. Returns the start."""
+    def _confirm(self, start: Candidate, quick: Evaluator) -> Candidate:
+        """Replay what was found with all workers, and improve the best of it. Returns the start.
+
+        ``quick``: for which two workers stand for all.
+        """
         families = sorted(self._families.values(), key=lambda each: each.iteration_ns)
         folded_best, folded_ns = self._best, start.iteration_ns
         self._families = {}
@@ -298,17 +308,30 @@ class _Search:
         self._most_replays = self._evaluate.replays + _CONFIRMING
         for candidate in sorted(self._families.values(), key=lambda each: each.iteration_ns):
             if candidate.iteration_ns < (1 + _NEAR) * self._best.iteration_ns:
-                self._climb(candidate)
+                while better := self._better(candidate, self._promising(candidate.job, quick)):
+                    candidate = better
         return start
+
+    def _promising(self, job: Job, quick: Evaluator) -> list[tuple[Pass, Move]]:
+        """The moves of ``job`` that ``quick`` finds near it, the best first."""
+        most_ns = (1 + _NEAR) * quick(job).iteration_ns
+        timed = []
+        for by, move in islice(self._offered(job, self._stages[-1], quick), _LOOKED_AT):
+            if self._spent >= 1:
+                break
+            with blaming(by):
+                timed.append((quick(move.job).iteration_ns, by, move))
+        timed.sort(key=itemgetter(0))
+        return [(by, move) for took_ns, by, move in timed if took_ns < most_ns]
 
     @property
     def _spent(self) -> float:
         """The share of the time for this part of the search; 1 and more: none is left."""
         return (time.monotonic() - self._begun_s) / (self._budget_s * self._until)
 
-    def _offered(self, job: Job, stage: Stage) -> Iterator[tuple[Pass, Move]]:
+    def _offered(self, job: Job, stage: Stage, evaluate: Evaluator) -> Iterator[tuple[Pass, Move]]:
         """The moves of all passes, the most promising of each pass first."""
-        hints = self._evaluate(job).hints
+        hints = evaluate(job).hints
         hints = replace(hints, view=stage.view, symmetric=stage.symmetric)
         for each in self._passes:
             with blaming(each):
@@ -350,12 +373,14 @@ class _Search:
     def _climb(self, candidate: Candidate) -> None:
         """Make moves that help until none does, at one stage after the other."""
         for stage in self._stages:
-            while (better := self._better(candidate, stage)) is not None:
+            moves = self._offered(candidate.job, stage, self._evaluate)
+            while better := self._better(candidate, moves):
                 candidate = better
+                moves = self._offered(candidate.job, stage, self._evaluate)
 
-    def _better(self, candidate: Candidate, stage: Stage) -> Candidate | None:
-        """After the first move that helps; None if there is none, or no time is left."""
-        for by, move in self._offered(candidate.job, stage):
+    def _better(self, candidate: Candidate, moves: Iterable[tuple[Pass, Move]]) -> Candidate | None:
+        """After the first of ``moves`` that helps; None if none does, or no time is left."""
+        for by, move in moves:
             if self._spent >= 1 or self._evaluate.replays >= self._most_replays:
                 return None
             with blaming(by):
@@ -374,7 +399,7 @@ class _Search:
         offered: list[tuple[Pass, Move]] | None = None  # from where it is
         while self._spent < 1:
             if offered is None:
-                offered = list(self._offered(at.job, self._stages[-1]))
+                offered = list(self._offered(at.job, self._stages[-1], self._evaluate))
             most = max(_LEAST_FRUITLESS, _FRUITLESS * len(offered))
             if not offered or fruitless >= most:
                 return

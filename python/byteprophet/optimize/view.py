@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 
 from byteprophet.job import Model, Parameter
 
@@ -57,7 +58,12 @@ def alike(model: Model, place: int) -> tuple[str, ...]:
 
 
 def _kind(parameter: Parameter) -> tuple[str, int]:
-    return _NUMBER.sub("*", parameter.name), parameter.size_bytes
+    return _without_numbers(parameter.name), parameter.size_bytes
+
+
+@lru_cache(1 << 16)  # a search asks for the same names thousands of times
+def _without_numbers(name: str) -> str:
+    return _NUMBER.sub("*", name)
 
 
 def _block(name: str) -> str:

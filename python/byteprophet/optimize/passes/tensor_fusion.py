@@ -18,7 +18,8 @@ buckets tell.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size
 from byteprophet.allreduce.strategies import strategy_of_groups, timing_of
@@ -51,10 +52,10 @@ class TensorFusion:
         buckets = Buckets.of(job, timing)
         names = [job.model.names[place] for place in buckets.order]
         for view, what in ((View.BLOCKS, "block"), (View.MODULES, "module")):
-            groups = buckets.groups(frozenset(cuts_of(view, names)))
-            yield _move(job, timing, groups, f"a bucket per {what}")
+            cuts = frozenset(cuts_of(view, names))
+            yield _move(job, timing, partial(buckets.groups, cuts), f"a bucket per {what}")
         for size_bytes in BUFFER_BYTES[:: max(1, len(BUFFER_BYTES) // _STARTS)]:
-            groups = fixed_size(timing, size_bytes, buckets.order)
+            groups = partial(fixed_size, timing, size_bytes, buckets.order)
             yield _move(job, timing, groups, f"buckets of up to {size_bytes} bytes")
 
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
@@ -82,7 +83,8 @@ class TensorFusion:
                 for cuts, what in applied(buckets.cuts, change, twins):
                     if cuts not in seen:
                         seen.add(cuts)
-                        yield _move(job, timing, buckets.groups(cuts), what, change.theorem)
+                        groups = partial(buckets.groups, cuts)
+                        yield _move(job, timing, groups, what, change.theorem)
 
 
 def _has_buckets(job: Job) -> bool:
@@ -172,8 +174,10 @@ def _shifts(buckets: Buckets, bucket: int, allowed: tuple[int, ...]) -> Iterator
         )
 
 
-def _move(job: Job, timing: Timing, groups: Groups, what: str, theorem: str = "") -> Move:
+def _move(
+    job: Job, timing: Timing, groups: Callable[[], Groups], what: str, theorem: str = ""
+) -> Move:
     def changed() -> Job:
-        return with_strategy(job, strategy_of_groups(timing, job.strategy.runtime, groups))
+        return with_strategy(job, strategy_of_groups(timing, job.strategy.runtime, groups()))
 
     return Move(what, changed, theorem)
