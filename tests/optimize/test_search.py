@@ -48,9 +48,10 @@ def test_every_move_keeps_every_gradient_once(seed: int) -> None:
         assert np.array_equal(move.job.times.ready_ns, job.times.ready_ns)
 
 
+@pytest.mark.parametrize("ranks", [3, 9])  # two of 9 stand for all at first
 @pytest.mark.parametrize("seed", by_default(range(4), (2,)))
-def test_the_search_is_never_above_its_start_nor_below_the_bound(seed: int) -> None:
-    job = random_job(seed, 8, ranks=3)
+def test_the_search_is_never_above_its_start_nor_below_the_bound(seed: int, ranks: int) -> None:
+    job = random_job(seed, 8, ranks=ranks)
     found = search(job, PASSES, budget_s=LONG_S, seed=1)
     assert found.start.job is job
     assert found.best.iteration_ns <= found.start.iteration_ns
