@@ -11,7 +11,7 @@ from small_jobs import random_job, with_runtime
 
 from byteprophet.graph.labels import Kind as Label
 from byteprophet.graph.mesh_graph import MeshGraph, build
-from byteprophet.job import Job, Processors
+from byteprophet.job import Cluster, Host, Job, Processors
 from byteprophet.job.cluster import Compressing
 from byteprophet.job.compression import Compressed, OneBit, flat_form
 from byteprophet.job.strategy import ALL_REDUCE, with_compressed
@@ -229,6 +229,14 @@ def test_messages_take_processor_time_beside_their_bytes() -> None:
     arrives = Arrivals(begins, begins + 4 * MS, np.array([1e6, 0.0]), 2)
     use = Use((Processors((0,), 1),), 1.0, MS // 2)
     assert clock_between([busy], [arrives], use, 0) == pytest.approx((10 - 2 - 1) * MS)
+
+
+def test_a_link_keeps_its_limit_beside_others_without_one() -> None:
+    cluster = Cluster((Host(200_000_000, 200_000_000),) * 2)
+    use = Use((Processors((0, 1), 2),), NS_PER_BYTE)
+    free, limited = use.on(cluster, [None, 200_000_000]).workers
+    assert free.up_bps == free.down_bps == round(2 * 8e9 / NS_PER_BYTE)
+    assert limited == cluster.workers[1]
 
 
 def test_updaters_have_clocks_of_their_own() -> None:

@@ -62,7 +62,8 @@ class Use:
         """``cluster`` with shared cores.
 
         What a byte took beyond the limit of a link was the processors' part, which the cores have
-        now. A link without a limit is as fast as a thread at each end.
+        now. A link without a limit is as fast as a thread at each end. ``limits_bps``: of workers'
+        links; None: no limit.
         """
         costs = replace(
             cluster.costs,
@@ -71,9 +72,12 @@ class Use:
             message_processor_ns=self.message_ns,
         )
         workers = cluster.workers
-        if None in limits_bps and self.ns_per_byte:
+        if self.ns_per_byte:
             rate_bps = round(2 * 8e9 / self.ns_per_byte)  # one core at each end
-            workers = tuple(replace(host, up_bps=rate_bps, down_bps=rate_bps) for host in workers)
+            workers = tuple(
+                replace(host, up_bps=rate_bps, down_bps=rate_bps) if limit is None else host
+                for host, limit in zip(workers, limits_bps, strict=True)
+            )
         return replace(cluster, workers=workers, costs=costs, processors=self.machines)
 
 
