@@ -128,6 +128,10 @@ BUCKETS = [{"parameters": ["b", "c"], "reduce_place": 0, "gather_place": 1, "sha
         ({"routes": [_route("a", (400, "mesh")), B, C]}, "routes: nothing goes to servers"),
         ({"routes": [A, _route("b", (800, "servers")), _route("c", (4, "servers"))]}, "the mesh"),
         ({"mesh": "ddp"}, "mesh 'ddp': must be one of allreduce, dear, dear-planned"),
+        (
+            {"mesh": "allreduce", "buckets": [{**BUCKETS[0], "sharded": True}]},
+            "buckets: one is sharded, and the mesh 'allreduce' shards none",
+        ),
         ({"buckets": [{**BUCKETS[0], "parameters": ["b"]}]}, "'c' goes over the mesh, and"),
         ({"buckets": [{**BUCKETS[0], "parameters": ["a", "b", "c"]}]}, "must name what goes over"),
         ({"keys": [{"tensor": "b", "partition_bytes": 0, "servers": [0]}]}, "what goes to servers"),

@@ -100,7 +100,8 @@ def test_only_exchanged_parameters_can_be_delayed(tmp_path: Path) -> None:
     partial = replace(USED, strategy=replace(USED.strategy, buckets=BUCKETS[1:]))
     with pytest.raises(UserError, match=r"staleness: parameter 'layer\.bias' is in no bucket"):
         given(tmp_path, {"layer.bias": 1}, partial)
-    ddp = replace(USED, strategy=Strategy("ddp", BUCKETS))
+    whole = tuple(replace(bucket, sharded=False) for bucket in BUCKETS)
+    ddp = replace(USED, strategy=Strategy("ddp", whole))
     with pytest.raises(UserError, match="staleness: 'ddp' has none; byteps, allreduce, dear"):
         given(tmp_path, {"layer.bias": 1}, ddp)
     served = Used(MODEL, Strategy(partition_bytes=65536), 0, Policy("p3", {}))

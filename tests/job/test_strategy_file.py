@@ -238,7 +238,13 @@ def test_wrong_keys_are_named(keys: dict[str, Any], said: str, tmp_path: Path) -
         (BUCKETED, {"shardable": False}, "shardable: is false, and a bucket is sharded"),
         (BUCKETED, {"accumulation": 0}, "accumulation: must be an integer from 1 to 1024"),
         (BUCKETED, {"accumulation": True}, "accumulation: must be an integer from 1 to 1024"),
-        (BUCKETED, {"runtime": "ddp", "accumulation": 2}, "accumulation: 'ddp' has none; byteps, "),
+        (
+            BUCKETED,
+            {"runtime": "ddp", "accumulation": 2},
+            "accumulation: 'ddp' has none; byteps, allreduce, dear, dear-planned, mixed have",
+        ),
+        (BUCKETED, {"runtime": "allreduce"}, "one is sharded, and 'allreduce' shards none"),
+        (BUCKETED, {"runtime": "ddp"}, "one is sharded, and 'ddp' shards none"),
     ],
 )
 def test_wrong_changes_of_gradients_are_named(

@@ -7,7 +7,7 @@ from typing import Any
 
 from byteprophet.job.model import Model
 from byteprophet.job.routes import MESH, SERVERS, WAYS, Piece, Route, carried, in_order, parts_of
-from byteprophet.job.strategy import DEAR, OURS, Bucket
+from byteprophet.job.strategy import DEAR, OURS, SHARDING, Bucket
 
 
 def read_routes(rows: object, model: Model) -> tuple[Route, ...]:
@@ -71,10 +71,12 @@ def check_buckets(
         raise ValueError(
             f"mesh {DEAR!r}: it shards all buckets, and that of {whole.parameters[0]!r} is whole"
         )
-    cut = next((route.tensor for route in routes if route.is_cut), None)
-    if cut is None:
+    if not any(bucket.sharded for bucket in buckets):
         return
-    if any(bucket.sharded for bucket in buckets):
+    if mesh not in SHARDING:
+        raise ValueError(f"buckets: one is sharded, and the mesh {mesh!r} shards none")
+    cut = next((route.tensor for route in routes if route.is_cut), None)
+    if cut is not None:
         raise ValueError(f"buckets: one is sharded, and {cut!r} is cut: nothing may be sharded")
 
 

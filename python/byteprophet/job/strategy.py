@@ -15,6 +15,8 @@ DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
 ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
 OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
+SHARDING = (DEAR, DEAR_PLANNED, FSDP2)
+"""Runtimes that may shard buckets."""
 SERVERS, MESH, TORCH, SHARDED = "servers", "mesh", "torch", "sharded"
 """What carries gradients: BytePS, our mesh of the ranks, torch's collectives, those of FSDP2."""
 _BEFORE_ALL = -1
@@ -64,6 +66,26 @@ def with_compressed(strategy: Strategy, compressors: tuple[Compressed, ...]) -> 
     return replace(
         strategy, buckets=buckets_without(strategy.buckets, alone), compressors=compressors
     )
+
+
+def without_compressed(strategy: Strategy) -> Strategy:
+    """``strategy`` without compressors. Their gradients have a bucket each, before all others."""
+    alone = compressed_buckets(strategy)
+    shards = strategy.shardable and strategy.runtime in SHARDING
+    count = len(alone)
+    first = (
+        replace(bucket, reduce_place=place, gather_place=count + place, sharded=shards)
+        for place, bucket in enumerate(alone)
+    )
+    others = (
+        replace(
+            bucket,
+            reduce_place=2 * count + bucket.reduce_place,
+            gather_place=2 * count + bucket.gather_place,
+        )
+        for bucket in strategy.buckets
+    )
+    return replace(strategy, buckets=(*first, *others), compressors=())
 
 
 @dataclass(frozen=True)

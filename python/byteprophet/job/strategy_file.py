@@ -39,6 +39,7 @@ from byteprophet.job.strategy import (
     MIXED,
     OURS,
     REDUCE_DTYPES,
+    SHARDING,
     WFBP,
     Bucket,
     Delay,
@@ -338,6 +339,8 @@ def _of_buckets(data: Any) -> Used:
         shardable = _flag({"shardable": True, **data}, "strategy", "shardable")
         if not shardable and any(bucket.sharded for bucket in buckets):
             raise ValueError("shardable: is false, and a bucket is sharded")
+        if runtime not in SHARDING and any(bucket.sharded for bucket in buckets):
+            raise ValueError(f"buckets: one is sharded, and {runtime!r} shards none")
         strategy = Strategy(
             runtime,
             buckets,
@@ -406,7 +409,8 @@ def _accumulation(data: dict[str, Any], runtime: str) -> int:
     if type(steps) is not int or not 1 <= steps <= MOST_ACCUMULATION:
         raise ValueError(f"accumulation: must be an integer from 1 to {MOST_ACCUMULATION}")
     if steps > 1 and not may_accumulate(runtime):
-        raise ValueError(f"accumulation: {runtime!r} has none; {', '.join((BYTEPS, *OURS))} have")
+        able = ", ".join(each for each in _RUNTIMES if may_accumulate(each))
+        raise ValueError(f"accumulation: {runtime!r} has none; {able} have")
     return steps
 
 
