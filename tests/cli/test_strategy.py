@@ -93,6 +93,19 @@ def test_what_is_refused(
     assert error.count("\n") == 1
 
 
+def test_resources_without_a_server_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = mesh_job([RATE_BPS] * 2)
+    monkeypatch.setattr("byteprophet.cli.strategy.measure_run", lambda _: SimpleNamespace(job=job))
+    save_run(tmp_path, [], {"workers": 2, "servers": 0})
+    (tmp_path / "cluster.toml").write_text('schema = 1\n[[host]]\nname = "a"\n[[host]]\nname = "b"')
+    options = ["--resources", str(tmp_path / "cluster.toml"), "--out", str(tmp_path / "out.json")]
+    assert run_cli(["strategy", "make", "mixed", str(tmp_path), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cluster.toml: no host takes a server, and mixed needs one: add a [[host]]" in line
+
+
 @pytest.mark.parametrize(
     "arguments", ["make ps RUN --out OUT", "explain FILE RUN", "search RUN --out OUT"]
 )

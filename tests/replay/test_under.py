@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byteprophet.errors import UserError
-from byteprophet.job import Model, Parameter
+from byteprophet.job import Model, Parameter, Policy
 from byteprophet.job.strategy import DDP, Keys, Region
 from byteprophet.job.strategy_file import Used
 from byteprophet.replay.under import first_difference, under
@@ -32,6 +32,16 @@ def test_what_does_not_fit_is_refused() -> None:
             "'ddp' has another transport than the recorded 'allreduce'",
         ),
         (served, replace(of_served, policy=None), "has a policy, and this strategy has none"),
+        (
+            served,
+            replace(of_served, policy=Policy("prophet", {"bandwith_bps": 1})),
+            "a.json: scheduler prophet has no setting 'bandwith_bps'",
+        ),
+        (
+            served,
+            replace(of_served, policy=Policy("prohpet", {})),
+            "a.json: scheduler 'prohpet': choose one of",
+        ),
         (
             served,
             replace(of_served, strategy=replace(served.strategy, keys=(Keys("in", 0, (1,)),))),

@@ -14,7 +14,7 @@ from byteprophet.cli import strategy_search
 from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError, warn
-from byteprophet.job import Job, Policy
+from byteprophet.job import Job
 from byteprophet.job.strategy import DDP, MIXED
 from byteprophet.job.strategy_file import (
     Used,
@@ -28,9 +28,8 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.compressing_costs import with_compressing_costs
 from byteprophet.optimize.recorded import check_model_known, used_by
-from byteprophet.replay.under import check_fits, under
+from byteprophet.replay.under import check_fits, checked_policy, under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
-from byteprophet.schedulers import resolve
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
@@ -126,6 +125,11 @@ def make(
     if resources is not None:
         given = read_resources(resources)
         check_roles(given)
+        if routes and not given.servers:
+            raise UserError(
+                f"{resources}: no host takes a server, and {builder} needs one: add a [[host]] "
+                "with servers = 1"
+            )
         if servers not in (None, len(given.servers)):
             raise UserError(f"--servers {servers}: {resources} has {len(given.servers)}")
         base = on_resources(base, given)
@@ -321,22 +325,15 @@ def _check_whole(file: Path, used: Used) -> None:
     """
     strategy = used.strategy
     if used.policy is not None:  # servers have the rest, or routes are checked
-        _check_served(file, used, used.policy)
+        checked_policy(str(file), used)
+        if used.servers:
+            check_servers(str(file), strategy, used.servers)
         return
     held = {name for bucket in strategy.buckets for name in bucket.parameters}
     held |= strategy.compressor_of.keys()
     missing = [name for name in used.model.names if name not in held]
     if missing and strategy.runtime != DDP:  # which does not exchange frozen parameters
         raise UserError(f"{file}: parameter {missing[0]!r} is in no bucket")
-
-
-def _check_served(file: Path, used: Used, policy: Policy) -> None:
-    try:
-        resolve(policy.name, policy.settings, used.strategy.partition_bytes)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None
-    if used.servers:
-        check_servers(str(file), used.strategy, used.servers)
 
 
 def _check_recorded(run: Run, used: Used, path: str, servers: int | None) -> None:

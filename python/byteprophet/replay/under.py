@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from byteprophet import schedulers
 from byteprophet.errors import UserError
-from byteprophet.job import Job, Model
+from byteprophet.job import Job, Model, Policy
 from byteprophet.job.compression import why_shapeless
 from byteprophet.job.other_model import other_model
 from byteprophet.job.strategy import BYTEPS, MIXED, OURS
@@ -21,7 +22,8 @@ def under(job: Job, used: Used, path: str) -> Job:
 
     Raises ``UserError`` if the two differ in their transport, if one of them has two, if it cannot
     be predicted, if it is for another model (the first difference is named), if it names a server
-    that the job has not, or if workers would compute otherwise than in ``job``.
+    that the job has not, if its policy or a setting is unknown, or if workers would compute
+    otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
     if strategy.runtime == MIXED:
@@ -50,15 +52,25 @@ def under(job: Job, used: Used, path: str) -> Job:
         raise UserError(f"{path}: averages from servers are delayed: it cannot be predicted")
     if not served:
         return without_other_costs(with_strategy(job, strategy), job)
-    if used.policy is None:
-        raise UserError(f"{path}: a job with servers has a policy, and this strategy has none")
     return replace(
         job,
-        policy=replace(used.policy, ready_times=job.push_policy.ready_times),
+        policy=replace(checked_policy(path, used), ready_times=job.push_policy.ready_times),
         strategy=replace(
             job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
         ),
     )
+
+
+def checked_policy(path: str, used: Used) -> Policy:
+    """The policy of ``used``. Raises ``UserError`` if it has none, or an unknown one or setting."""
+    policy = used.policy
+    if policy is None:
+        raise UserError(f"{path}: a job with servers has a policy, and this strategy has none")
+    try:
+        schedulers.resolve(policy.name, policy.settings, used.strategy.partition_bytes)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return policy
 
 
 def check_fits(path: str, used: Used, job: Job) -> None:

@@ -19,7 +19,7 @@ from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.replay.all_reduce import with_updates
 from byteprophet.replay.ps import on_link
-from byteprophet.replay.under import check_computation, check_fits
+from byteprophet.replay.under import check_computation, check_fits, checked_policy
 
 
 def routable(run: Run, job: Job, servers: int | None, other: Job | None = None) -> Job:
@@ -72,12 +72,14 @@ def under_routes(run: Run, job: Job, used: Used, path: str, other: Job | None = 
     """``job``, which ``run`` recorded, under the strategy ``used``; ``path`` names it in messages.
 
     ``other``: as in ``routable``. Raises ``UserError`` if the strategy is for another model or
-    other servers, or if workers would compute otherwise than in ``job``.
+    other servers, if its policy or a setting is unknown, or if workers would compute otherwise than
+    in ``job``.
     """
     job = routable(run, job, None if job.servers else used.servers, other)
     check_fits(path, used, job)
     check_computation(path, used, job)
-    return with_updates(replace(job, strategy=used.strategy, policy=used.policy), job)
+    policy = checked_policy(path, used)
+    return with_updates(replace(job, strategy=used.strategy, policy=policy), job)
 
 
 def on_its_share(job: Job) -> Job:
