@@ -28,11 +28,15 @@ def test_one_server_sums_everything() -> None:
     assert kind_of(job).replay(job).iterations_ns.min() > 0
 
 
-def test_parts_are_of_unequal_sizes_on_servers_in_turn() -> None:
-    job = build("uneven-partitioned-ps", served_job([RATE_BPS] * 2, [RATE_BPS] * 3))
+@pytest.mark.parametrize("reduce_dtype", ["", "fp16"])
+def test_parts_are_of_unequal_sizes_on_servers_in_turn(reduce_dtype: str) -> None:
+    """On the wire, where gradients may have half of their bytes."""
+    recorded = served_job([RATE_BPS] * 2, [RATE_BPS] * 3)
+    strategy = replace(recorded.strategy, reduce_dtype=reduce_dtype)
+    job = build("uneven-partitioned-ps", replace(recorded, strategy=strategy))
     parts = partitions_of_job(job)
     turn = 0
-    for place, size_bytes in enumerate(SIZES):
+    for place, size_bytes in enumerate(job.wire_bytes):
         own = slice(*parts.first[place : place + 2].tolist())
         sizes = parts.size_bytes[own].tolist()
         assert sum(sizes) == size_bytes

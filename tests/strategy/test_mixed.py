@@ -108,9 +108,10 @@ def test_the_mesh_is_planned_for_the_whole_computation(monkeypatch: pytest.Monke
     assert timing.lead_ns == 10**7
 
 
-@pytest.mark.parametrize("served", [True, False])
-def test_what_is_built_survives_a_file(served: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("served", "shardable"), [(True, True), (False, True), (False, False)])
+def test_what_is_built_survives_a_file(served: bool, shardable: bool, tmp_path: Path) -> None:
     job = four_and_two(served)
+    job = replace(job, strategy=replace(job.strategy, shardable=shardable))
     made = built(job)
     path = tmp_path / "strategy.json"
     used = Used(made.model, made.strategy, 0, made.policy, 2)
@@ -126,6 +127,19 @@ def test_what_is_built_survives_a_file(served: bool, tmp_path: Path) -> None:
     assert list(ways(used)) == list(NAMES)
     assert "over the mesh: bucket of " in ways(used)["large"]
     assert "to servers: partitions of " in ways(used)["large"]
+
+
+@pytest.mark.parametrize("shardable", [True, False])
+def test_only_what_may_be_sharded_is(shardable: bool) -> None:
+    """An optimizer may need whole parameters. Nothing is cut here."""
+    job = four_and_two(False)
+    job = replace(job, strategy=replace(job.strategy, shardable=shardable))
+    routes = tuple(
+        Route(each.name, (Piece(each.size_bytes, way),))
+        for each, way in zip(job.model.parameters, [SERVERS, MESH] * 3, strict=True)
+    )
+    made = with_routes(job, routes, 0.5)
+    assert any(bucket.sharded for bucket in made.strategy.buckets) == shardable
 
 
 def four_and_two(served: bool, server_bps: int = RATE_BPS) -> Job:

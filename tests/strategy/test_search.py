@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,17 @@ import pytest
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
-from byteprophet.job import Cluster, Host, Strategy
-from byteprophet.job.assumed_costs import mesh_costs, served_costs
+from byteprophet.job import Cluster, Host, Job, Strategy
+from byteprophet.job.assumed_costs import UNSURE, mesh_costs, served_costs
 from byteprophet.job.owners import Owners
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
 from byteprophet.network import why_not_permitted
+from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.explanation import explain
 from byteprophet.strategy.resources import HostResources, Resources, write_resources
-from byteprophet.strategy.search.bases import Bases, bases_of_workload
+from byteprophet.strategy.search.bases import Bases, bases_of_run, bases_of_workload
 from byteprophet.strategy.search.candidates import BUILDER, Predictor, distinct
 from byteprophet.strategy.search.choosing import first_batch, kind_of_candidate
 from byteprophet.strategy.search.engine import RouteEngine, Routing
@@ -123,6 +125,12 @@ def test_without_trials_the_engine_decides(tmp_path: Path) -> None:
     assert used.servers == 2
     assert result.explanation.limit
     assert json.dumps(result.as_json())
+    # Nobody has seen messages of either transport, nor a run of this workload.
+    assert result.explanation.assumed == "servers and the mesh"
+    low_ns, high_ns = result.explanation.predicted.interval_ns
+    unsure = 2 * UNSURE + result.engine_error
+    assert low_ns <= int(result.best.engine_ns * (1 - unsure))
+    assert high_ns >= int(result.best.engine_ns * (1 + unsure))
 
 
 @pytest.mark.parametrize("recorded", ["mesh", "served"])
@@ -156,6 +164,63 @@ def test_mixes_are_predicted_as_explain_predicts_them(recorded: str) -> None:
             explained.predicted.iteration_ns, rel=0.01
         )
         assert predictor.predicted_ns(job) >= explained.bound_ns
+
+
+def test_many_workers_are_replayed_one_by_one() -> None:
+    """Two that stand for all would be faster, and nothing here replays candidates again."""
+    job_bases = bases((1,) * 12, (6, 6))
+    job = job_bases.served
+    assert job is not None
+    slower = np.random.default_rng(0).uniform(0.8, 1.2, (12, 1, 1))
+    forward_ns, ready_ns = (
+        (times_ns * slower).astype(np.int64)
+        for times_ns in (job.times.forward_ns, job.times.ready_ns)
+    )
+    job = replace(job, times=replace(job.times, forward_ns=forward_ns, ready_ns=ready_ns))
+    predicted_ns = Predictor(job_bases).predicted_ns(job)
+    assert predicted_ns == Evaluator(folds=False)(job).iteration_ns
+    assert predicted_ns > 1.01 * Evaluator()(job).iteration_ns
+
+
+def of_run(job: Job, given: Resources, monkeypatch: pytest.MonkeyPatch) -> Bases:
+    """The bases of ``job``, as if it had been recorded."""
+    run: Any = SimpleNamespace(config={"local_ranks": 1}, directory=Path("run"))
+    there = "byteprophet.strategy.search.bases.measure_parameters"
+    monkeypatch.setattr(there, lambda run, job: (job.model, job.times))
+    return bases_of_run(run, measured_of(job), given)
+
+
+def test_mixes_shard_nothing_that_the_recorded_job_may_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = mesh_job([RATE_BPS] * 3)
+    for shardable in (True, False):
+        base = replace(job, strategy=replace(job.strategy, shardable=shardable))
+        predictor = Predictor(of_run(base, resources((1, 1, 1), (1,)), monkeypatch))
+        units = predictor.engine.units
+        whole = np.array([places[0] in (0, 2) for places in units.members])
+        mix = predictor.of_routing("mix", Routing(whole, Owners.equal(3))).job.strategy
+        assert not any(route.is_cut for route in mix.routes)
+        assert any(bucket.sharded for bucket in mix.buckets) == shardable
+
+
+def test_what_ran_with_servers_may_stay_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs beside the candidates, on the servers of its record."""
+    job = served_job([RATE_BPS] * 3, [RATE_BPS])
+    job_bases = of_run(job, resources((1, 1, 1)), monkeypatch)
+
+    def run(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Int64Array]]:
+        for label, path in files.items():
+            yield label, np.full(8, 10**6 if path is None else 2 * 10**6, np.int64)
+
+    assert found(job_bases, tmp_path / "predicted").best.job.policy is None
+    result = found(job_bases, tmp_path, 4, run)
+    assert (result.best.name, result.iteration_ns) == ("as recorded", 10**6)
+    used = read_strategy_file(tmp_path / "strategy.json")
+    assert (used.strategy.runtime, used.policy, used.servers) == ("byteps", job.policy, 0)
+    assert all(trial.candidate.job.policy is None for trial in result.trials)
 
 
 def test_unequal_links_are_given_owners(tmp_path: Path) -> None:

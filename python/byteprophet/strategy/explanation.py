@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.bound import bound_of_predicted_ns
 from byteprophet.graph import Connection
@@ -23,7 +24,7 @@ from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.predicted import Predicted
-from byteprophet.job.strategy import MIXED
+from byteprophet.job.strategy import BYTEPS
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed
@@ -51,7 +52,7 @@ class Explanation:
 
     ``compute_ns``: a step of the worker that computes longest, without waits. ``replay_error``: of
     the recorded job, unchanged: a prediction cannot be expected to be better. ``assumed``: the
-    transport whose costs were not recorded, in words; "": both were, or there is only one.
+    transports of the strategy whose costs were not recorded, in words; "": there is none.
 
     ``predicted``: as a strategy's file has it.
     """
@@ -99,33 +100,41 @@ def explain(measured: Measured, job: Job, other: Measured | None = None) -> Expl
     recorded.
     """
     _, _, replay_error = replayed(measured)
-    missing = _missing(measured.job, job)
-    assumed = missing if other is None else ""
-    unsure = abs(replay_error) + (UNSURE if assumed else 0.0)
+    missing = unrecorded(job, measured.job)
+    assumed = missing if other is None else ()
+    unsure = abs(replay_error) + UNSURE * len(assumed)
     if missing and other is not None:
         unsure += abs(replayed(other)[2])
     played = kind_of(job).replay(on_its_share(job) if missing else job)
     times_ns = played.iterations_ns[warmup_in(job, measured) :]
-    low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
     iteration_ns = int(median(times_ns))
     least_ns = bound_of_predicted_ns(job, iteration_ns, warmup_in(job, measured))
-    interval_ns = max(0, int(low_ns * (1 - unsure))), int(high_ns * (1 + unsure))
     return Explanation(
-        predicted=Predicted(iteration_ns, interval_ns, least_ns),
+        predicted=Predicted(iteration_ns, interval_of(times_ns, unsure), least_ns),
         bound_ns=least_ns,
         compute_ns=compute_ns(job),
         loads=loads(played),
         path=shares(played.replayed),
         replay_error=replay_error,
-        assumed=assumed,
+        assumed=" and ".join(assumed),
     )
 
 
-def _missing(recorded: Job, job: Job) -> str:
-    """The transport of ``job`` that was not ``recorded``; "": none."""
-    if job.strategy.runtime != MIXED or recorded.strategy.runtime == MIXED:
-        return ""
-    return "the mesh" if recorded.servers else "servers"
+def unrecorded(job: Job, recorded: Job | None) -> tuple[str, ...]:
+    """The transports of ``job`` whose costs ``recorded`` does not tell, in words; None: of none."""
+    known = () if recorded is None else _transports(recorded)
+    return tuple(each for each in _transports(job) if each not in known)
+
+
+def _transports(job: Job) -> tuple[str, ...]:
+    served = ("servers",) if job.policy is not None else ()
+    return served if job.strategy.runtime == BYTEPS else (*served, "the mesh")
+
+
+def interval_of(times_ns: npt.NDArray[Any], unsure: float) -> tuple[int, int]:
+    """Where nine in ten iterations are; ``unsure``: a share by which all may be off."""
+    low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
+    return max(0, int(low_ns * (1 - unsure))), int(high_ns * (1 + unsure))
 
 
 def compute_ns(job: Job) -> int:

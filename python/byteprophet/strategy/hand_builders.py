@@ -73,7 +73,7 @@ def uneven(job: Job) -> Job:
     """Gradients are cut into parts of unequal sizes, and the servers take turns."""
     pages = {
         name: -(-size_bytes // PAGE_BYTES)
-        for name, size_bytes in zip(job.model.names, job.model.sizes_bytes, strict=True)
+        for name, size_bytes in zip(job.model.names, job.wire_bytes, strict=True)
     }
     turns: dict[str, tuple[int, ...]] = {}
     turn = 0

@@ -131,6 +131,7 @@ def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: boo
         numbers=(),
         owners=(),
         fixed="",
+        shardable=True,  # what may not be sharded is not
         mesh_bps=_mesh_bps(job, routes, fraction) if paced else 0,
     )
     made = replace(job, strategy=strategy, policy=policy)
@@ -217,7 +218,8 @@ def _policy(job: Job) -> tuple[Policy, int]:
 def _buckets(job: Job, routes: tuple[Route, ...], fraction: float) -> tuple[Bucket, ...]:
     """Buckets of what goes over the mesh, planned for its share of the links.
 
-    Nothing is sharded if something is cut (``job/routes_file.py``).
+    Nothing is sharded if something is cut (``job/routes_file.py``), or if every worker has to
+    update all of a parameter.
     """
     members = replace(job.strategy, runtime=DEAR_PLANNED, keys=(), owners=())
     cluster = Cluster(job.cluster.workers, costs=job.cluster.costs)
@@ -225,7 +227,7 @@ def _buckets(job: Job, routes: tuple[Route, ...], fraction: float) -> tuple[Buck
     share = _share_of_mesh(job.workers, fraction)
     timing = _of_mesh(timing_of(ranks), routes, share, bool(job.strategy.reduce_dtype))
     planned = strategy_of_groups(timing, DEAR_PLANNED, best_groups(DEAR_PLANNED, timing))
-    if not any(route.is_cut for route in routes):
+    if job.strategy.shardable and not any(route.is_cut for route in routes):
         return planned.buckets
     return tuple(replace(bucket, sharded=False) for bucket in planned.buckets)
 

@@ -38,12 +38,14 @@ class Bases:
     Attributes:
         mesh: without servers, under ``dear-planned`` or as it was recorded.
         served: with servers, under a policy; None if the resources have no servers.
-        routed: the same gradient by gradient, for strategies of two transports; None likewise.
+        routed: the same gradient by gradient, for strategies of two transports, which shard what
+            ``mesh`` may shard; None likewise.
         starts_servers: whether a strategy with servers must say how many there are, because the
             job is started without.
         measured_ns: an iteration as it was recorded; None of a workload.
         replay_error: of the recorded job's replay; 0 of a workload.
-        recorded: the job under the strategy with which it was recorded; None of a workload.
+        recorded: the job under the strategy with which it was recorded; None of a workload. It has
+            the servers of its record if the resources have none.
     """
 
     mesh: Job
@@ -58,6 +60,11 @@ class Bases:
     def baseline(self) -> Job:
         """What runs beside the candidates of a trial (``trials.py``)."""
         return self.recorded or self.served or self.mesh
+
+    @property
+    def fits_recorded(self) -> bool:
+        """Whether the resources have what the job needs as it was recorded."""
+        return self.recorded is not None and (self.served is not None or not self.recorded.servers)
 
     @property
     def server_bps(self) -> list[int]:
@@ -100,14 +107,18 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
     if job.strategy.runtime != BYTEPS:
         mesh = on_resources(job, resources)
         served = _with_servers(mesh, resources, served_costs(mesh.cluster.costs.delay_ns))
-        return Bases(mesh, served, served, True, was_ns, error, mesh)
+        return Bases(mesh, served, _routed(served, mesh), True, was_ns, error, mesh)
     model, times = measure_parameters(run, job)
     served = on_resources(job, resources) if resources.servers else None
     costs = mesh_costs(resources.costs(job.cluster.costs).delay_ns)
     cluster = Cluster(tuple(host.link for host in resources.workers), costs=costs)
     mesh = _under_dear(Job(model, times, cluster, Strategy(DEAR_PLANNED)))
     if served is None:
-        return Bases(mesh, None, None, False, was_ns, error)
+        with_servers = replace(
+            cluster, servers=job.cluster.servers, costs=resources.costs(job.cluster.costs)
+        )
+        recorded = replace(job, cluster=with_servers)
+        return Bases(mesh, None, None, False, was_ns, error, recorded)
     if served.servers != job.servers:
         raise UserError(
             f"{run.directory} was recorded with {job.servers} server(s), and the resources have "
@@ -159,3 +170,10 @@ def _with_servers(mesh: Job, resources: Resources, costs: Costs) -> Job | None:
     hosts = tuple(host.link for host in resources.servers)
     cluster = Cluster(mesh.cluster.workers, hosts, costs, mesh.cluster.costs)
     return Job(mesh.model, mesh.times, cluster, strategy, policy)
+
+
+def _routed(served: Job | None, mesh: Job) -> Job | None:
+    """``served`` for strategies of two transports, which shard nothing that ``mesh`` may not."""
+    if served is None:
+        return None
+    return replace(served, strategy=replace(served.strategy, shardable=mesh.strategy.shardable))

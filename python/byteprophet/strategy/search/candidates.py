@@ -79,16 +79,16 @@ class Predictor:
         self.bound_ns = bound_of_all_ns(bases.mesh, bases.server_bps)
         if allowed:
             self.bound_ns = min(self.bound_ns, bound_ns(compressed(bases.mesh, allowed, ALLOW)))
-        self._evaluate = Evaluator()
+        self._evaluate = Evaluator(folds=False)  # as `explain`: nothing confirms a folded replay
         self._scale = 1 / (1 + bases.replay_error)
 
     def of_builders(self, say: Callable[[str], None]) -> Iterator[Candidate]:
-        """The recorded strategy, and those of all builders that know such a job.
+        """The recorded strategy, if it fits, and those of all builders that know such a job.
 
         ``say`` is told of builders that do not.
         """
-        if self.bases.recorded is not None:
-            yield self.candidate(RECORDED, self.bases.recorded, RECORDED)
+        if self.bases.fits_recorded:
+            yield self.baseline()
         for name, builder in BUILDERS.items():
             base = self._base(name)
             if base is None or base.strategy.runtime not in builder.runtimes:
@@ -105,6 +105,10 @@ class Predictor:
         if BUILDERS[name].adds_servers:
             return self.bases.routed
         return self.bases.served if BYTEPS in BUILDERS[name].runtimes else self.bases.mesh
+
+    def baseline(self) -> Candidate:
+        """What runs beside the candidates of a trial, predicted."""
+        return self.candidate(RECORDED, self.bases.baseline, RECORDED)
 
     def candidate(
         self, name: str, job: Job, by: str = BUILDER, is_by_hand: bool = False

@@ -20,11 +20,20 @@ import numpy as np
 
 from byteprophet.bound import bound_of_predicted_ns
 from byteprophet.errors import UserError
-from byteprophet.job import Job
+from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.predicted import Predicted
+from byteprophet.job.strategy import MIXED
 from byteprophet.optimize.critical_path import shares
+from byteprophet.order_statistics import median
 from byteprophet.replay.predict import kind_of
-from byteprophet.strategy.explanation import Explanation, compute_ns, loads
+from byteprophet.strategy.explanation import (
+    Explanation,
+    compute_ns,
+    interval_of,
+    loads,
+    unrecorded,
+)
+from byteprophet.strategy.routed import on_its_share
 from byteprophet.strategy.search.bases import Bases
 from byteprophet.strategy.search.candidates import (
     RECORDED,
@@ -101,7 +110,7 @@ def search(
     ran = Trials(kept.rounds, of, runner, kept.file_of, say)
     ended, ranker = _tried(candidates, ran, trials, predictor.bound_ns, kept, say)
     ordered = sorted(ran.all, key=lambda trial: trial.ratio)
-    best, iteration_ns = _chosen(candidates, ran, bases.used(bases.baseline).digest)
+    best, iteration_ns = _chosen(candidates, ran, predictor.baseline)
     kept.keep_best(best)
     return Outcome(
         best=best,
@@ -114,7 +123,7 @@ def search(
         ended=ended,
         replays=replays,
         search_s=search_s,
-        explanation=_explained(best.job, best.engine_ns, bases.replay_error),
+        explanation=_explained(best, bases, ranker.error),
     )
 
 
@@ -230,10 +239,12 @@ def _nothing_better(candidates: Sequence[Candidate], ran: Trials, ranker: Ranker
     return bool(expected.min() > np.log(best_ns) + ranker.error)
 
 
-def _chosen(candidates: Sequence[Candidate], ran: Trials, baseline: str) -> tuple[Candidate, int]:
+def _chosen(
+    candidates: Sequence[Candidate], ran: Trials, baseline: Callable[[], Candidate]
+) -> tuple[Candidate, int]:
     """The result, and its time: the best median of those that ran most often, if any did.
 
-    It is the baseline, whose strategy has the digest ``baseline``, if none was faster than that.
+    It is the ``baseline`` if none was faster than that.
     """
     if not ran.count:
         return candidates[0], candidates[0].engine_ns
@@ -241,24 +252,30 @@ def _chosen(candidates: Sequence[Candidate], ran: Trials, baseline: str) -> tupl
     best = min(
         (trial for trial in ran.all if len(trial.ratios) == most), key=lambda trial: trial.ratio
     )
-    start = next((each for each in candidates if each.digest == baseline), None)
-    if best.ratio >= 1 and start is not None and ran.baseline_ns is not None:
-        return start, ran.baseline_ns
-    return best.candidate, best.iteration_ns
+    if best.ratio < 1 or ran.baseline_ns is None:
+        return best.candidate, best.iteration_ns
+    start = baseline()
+    known = (each for each in candidates if each.digest == start.digest)
+    return next(known, start), ran.baseline_ns
 
 
-def _explained(job: Job, engine_ns: int, replay_error: float) -> Explanation:
-    played = kind_of(job).replay(job)
+def _explained(best: Candidate, bases: Bases, engine_error: float) -> Explanation:
+    """``best``, as ``explain`` does it; ``engine_error``: of predictions, as trials told it."""
+    job, engine_ns = best.job, best.engine_ns
+    played = kind_of(job).replay(on_its_share(job) if job.strategy.runtime == MIXED else job)
+    times_ns = played.iterations_ns[job.iterations // 2 :]
+    assumed = unrecorded(job, bases.recorded)
+    unsure = abs(bases.replay_error) + UNSURE * len(assumed) + engine_error
     least_ns = bound_of_predicted_ns(job, engine_ns)
-    unsure_ns = round(engine_ns * abs(replay_error))
-    interval_ns = engine_ns - unsure_ns, engine_ns + unsure_ns
+    interval_ns = interval_of(times_ns * (engine_ns / median(times_ns)), unsure)
     return Explanation(
         predicted=Predicted(engine_ns, interval_ns, least_ns),
         bound_ns=least_ns,
         compute_ns=compute_ns(job),
         loads=loads(played),
         path=shares(played.replayed),
-        replay_error=replay_error,
+        replay_error=bases.replay_error,
+        assumed=" and ".join(assumed),
     )
 
 
