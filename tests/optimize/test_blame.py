@@ -61,7 +61,7 @@ def test_a_pass_that_fails_in_a_search_is_named(
     assert _PASS.count(right) == 1
     install(tmp_path, monkeypatch, _PASS.replace(right, wrong))
     passes = load_passes(["fragile"], [])
-    left = Left(Move("as it was", _JOB)) if goes_on else None
+    left = [Left(Move("as it was", _JOB))] * goes_on
     with pytest.raises(UserError) as refused:
         search(_JOB, passes, budget_s=5.0, left=left)
     said = str(refused.value)

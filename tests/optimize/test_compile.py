@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_jobs import random_job, region_costs_of, with_runtime
 
-from byteprophet.job import Job
+from byteprophet.job import Cluster, Host, Job, Model, Parameter, Strategy, Times
 from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts
 from byteprophet.job.strategy import ALL_REDUCE, COMPILED, EAGER, OURS, Region
 from byteprophet.optimize.evaluate import Evaluator
@@ -19,6 +19,7 @@ from byteprophet.optimize.passes.compile import Compile
 from byteprophet.optimize.region_changes import RegionChanges
 from byteprophet.optimize.regions import times_with
 from byteprophet.optimize.search import search
+from byteprophet.optimize.serial_link import SerialLink
 
 UNITS = 5
 
@@ -128,6 +129,36 @@ def test_a_gradient_on_the_critical_path_counts_under_other_runtimes() -> None:
     assert abs(gain_ns(Hints()) - 1_000_000) < 10_000 + job.times.forward_ns.max()
     delayed = gain_ns(Hints()) - gain_ns(Hints(bucket_ns={bucket: 1}))
     assert delayed == 9_000_000
+
+
+def test_theorems_speak_of_gradients_as_they_travel() -> None:
+    """Two regions as one save 1 ms, and both gradients are sent when the later one is ready.
+
+    A gradient takes 3 ms to be cast, and the link 4 ms. Apart, they are ready after 13 and 26 ms,
+    and sent after 17 and 30 ms. Together, they are ready after 25 ms, and sent after 33 ms.
+    """
+    cluster = Cluster((Host(8 * 10**9, 8 * 10**9),) * 2)
+    shape = (2, 8, 2)
+    times = Times(
+        forward_ns=np.zeros(shape, np.int64),
+        ready_ns=np.broadcast_to([20_000_000, 10_000_000], shape),
+        backward_ns=np.full(shape[:2], 20_000_000),
+        update_ns=np.zeros(shape, np.int64),
+    )
+    names = ("p0.weight", "p1.weight")
+    model = Model(tuple(Parameter(name, 8_000_000) for name in names))
+    job = with_runtime(Job(model, times, cluster, Strategy(ALL_REDUCE)), ALL_REDUCE, 1)
+    eager = ModeCost(0, 20_000_000, (20_000_000, 10_000_000))
+    both = ModeCost(0, 19_000_000, (19_000_000, 19_000_000))
+    cost = RegionCost(names, {EAGER: eager, COMPILED: both}, {})
+    by = learned(job, RegionCosts(((("p0",), ("p1",)),), {("p0", "p1"): cost}))
+    cast = replace(job.strategy, reduce_dtype="bf16")
+    cluster = replace(cluster, costs=replace(cluster.costs, cast_ns_per_byte=3 / 8))
+    job = replace(job, cluster=cluster, strategy=cast)
+    strategy = replace(cast, regions=(Region(("p0", "p1"), compiled=True),))
+    hints = Hints(link=SerialLink.of(job, (13_000_000, 26_000_000)))
+    found = RegionChanges(by, job, hints).expected(strategy, names, fuses=True)
+    assert found.gain_ns == 30_000_000 - 33_000_000
 
 
 def test_a_job_that_has_regions_already_is_left_alone() -> None:

@@ -6,20 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_jobs import random_job
+from small_jobs import random_job, with_runtime
 
 from byteprophet.errors import UserError
-from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
+from byteprophet.job.strategy import DEAR, OURS
+from byteprophet.job.strategy_file import read_strategy_file, write_strategy
 from byteprophet.measure.run import Run
 from byteprophet.optimize.compression import (
     COMPRESSION,
     check_may_compress,
     compressed_where_faster,
 )
+from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
+from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.resume import Resume
-from byteprophet.optimize.search import search
+from byteprophet.optimize.search import Decision, search
 from byteprophet.strategy.compressed import compressed
 
 from .test_keys import RATE_BPS, job_of
@@ -61,9 +64,28 @@ def test_what_is_refused(tmp_path: Path) -> None:
         check_may_compress(run, job, "--compress", None)
 
 
-def test_an_earlier_search_is_not_taken_up(tmp_path: Path) -> None:
-    """It had leave, and this one may not have it."""
-    job = random_job(3, 5)
-    made = compressed(job, ["*=onebit"], "--compress")
-    write_strategy(strategy_path(tmp_path), Used(made.model, made.strategy, 0))
-    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
+@pytest.mark.parametrize("runtime", OURS)
+def test_a_search_begins_with_an_earlier_result_without_compressors(
+    runtime: str, tmp_path: Path
+) -> None:
+    """The earlier one had leave, and this one may not have it. With it, nothing is lost."""
+    job = with_runtime(random_job(3, 12), runtime, 500_000)
+    made = compressed(job, RULES, "--compress")
+    alone = made.strategy.compressor_of.keys()
+    assert 0 < len(alone) < len(job.model)
+    decisions = Decision("tensor-fusion", "a move", 5), Decision(COMPRESSION, "compress", 3)
+    Resume(tmp_path).end(used_by(made, job), decisions)
+    (left,) = Resume(tmp_path).left([job], PASSES, asked=True)
+    strategy = left.move.job.strategy
+    assert left.decisions == decisions[:1]
+    assert not strategy.compressors
+    names = [name for bucket in strategy.buckets for name in bucket.parameters]
+    assert sorted(names) == sorted(job.model.names)
+    path = tmp_path / "plain.json"
+    write_strategy(path, used_by(left.move.job, job))
+    assert read_strategy_file(path).strategy == strategy  # a job could run under it
+    if runtime == DEAR:
+        assert all(bucket.sharded for bucket in strategy.buckets)
+    again = compressed(left.move.job, RULES, "--compress")
+    evaluate = Evaluator(folds=False)
+    assert evaluate(again).iteration_ns == evaluate(made).iteration_ns

@@ -65,7 +65,7 @@ def test_moves_of_an_earlier_search_count() -> None:
     best = search(job, [TensorFusion()], budget_s=600.0).best
     made = (*best.decisions[:-1], replace(best.decisions[-1], theorem="Theorem 2"))
     left = Left(Move("as an earlier search left it", best.job), made)
-    found = search(job, [TensorFusion()], budget_s=600.0, left=left)
+    found = search(job, [TensorFusion()], budget_s=600.0, left=[left])
     (reason,) = (each for each in reasons_of(found.best.decisions, found.tested) if each.theorem)
     assert reason.tested.paid >= 1
     assert reason.tested.replayed >= reason.moves

@@ -22,7 +22,7 @@ from byteprophet.optimize.learning import learn
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.passes.recompute import Recompute
 from byteprophet.optimize.passes.runtime import Runtime
-from byteprophet.optimize.search import REPAIR, search
+from byteprophet.optimize.search import search
 
 _MS = 1_000_000
 UNITS = tuple((f"block{number}",) for number in range(4))
@@ -147,11 +147,12 @@ def test_the_repair_is_the_cheapest_mix_that_fits(seed: int) -> None:
     assert limit.least_bytes(job) == min(peaks.values())
     for budget_bytes in sorted(peaks.values()):
         job, limit, _ = limited(seed, budget_bytes)
-        move = limit.repaired(job)
-        assert move is not None
-        chosen = {region.modules for region in move.job.strategy.regions}
+        repair = limit.repaired(job)
+        assert repair is not None
+        assert repair.by == "recompute"
+        chosen = {region.modules for region in repair.move.job.strategy.regions}
         mix = tuple(int(unit in chosen) for unit in UNITS)
-        assert limit.fits(move.job)
+        assert limit.fits(repair.move.job)
         assert peaks[mix] <= budget_bytes
         assert extra_ns[mix] == min(extra_ns[each] for each in mixes if peaks[each] <= budget_bytes)
     job, limit, _ = limited(seed, min(peaks.values()) - 1)
@@ -253,12 +254,32 @@ def test_fsdp2_is_chosen_where_nothing_else_fits() -> None:
     assert f"at least {least - 10} bytes" in limit.why_not(job)
     repair = limit.repaired(job)
     assert repair is not None
-    assert repair.job == moved
+    assert (repair.by, repair.move.job) == ("runtime", moved)
     assert limit.peak_bytes(moved) == least - 10
     recomputed = replace(moved.strategy, regions=(Region(UNITS[1], recomputed=True),))
     assert not limit.fits(replace(moved, strategy=recomputed))
     found = search(job, [], budget_s=0.2, limit=limit)
     assert found.best.job == moved
+    assert [each.by for each in found.best.decisions] == ["runtime"]
+
+
+def test_a_repaired_job_keeps_the_settings_of_its_policy() -> None:
+    """Also if one with other settings was repaired before."""
+    job, memory, costs = made(2)
+    cluster = Cluster(job.cluster.workers, job.cluster.workers[:1])
+    job = replace(
+        job,
+        strategy=Strategy(partition_bytes=65536),
+        policy=Policy("bytescheduler", {"credit_bytes": 1 << 20}),
+        cluster=cluster,
+    )
+    limit = MemoryLimit(memory, 10**9)
+    limit.learn(job, costs)
+    other = replace(job, policy=Policy("bytescheduler", {"credit_bytes": 1 << 22}))
+    for each in (job, other):
+        repair = limit.repaired(each)
+        assert repair is not None
+        assert repair.move.job.policy == each.policy
 
 
 def test_fsdp2_is_chosen_where_it_fits_and_is_faster() -> None:
@@ -287,7 +308,8 @@ def test_a_search_stays_within_the_limit_and_finds_the_fastest_mix(seed: int) ->
     assert found.start_fits == limit.fits(job)
     assert not found.start_fits
     assert limit.fits(found.best.job)
-    assert found.best.decisions[0].by == REPAIR
+    assert found.best.decisions[0].by == "recompute"
+    assert found.families[0].iteration_ns <= found.best.iteration_ns
     evaluate = Evaluator()
     possible = [with_mix(job, mix) for mix in itertools.product((0, 1), repeat=4) if not mix[0]]
     made_jobs = [one.with_regions(job, each.strategy.regions) for each in possible]

@@ -96,10 +96,9 @@ def test_the_search_compares_measured_times_of_both(served: bool, tmp_path: Path
     assert used == outcome.used
     assert used.servers == (0 if served else other.servers)
     Resume(tmp_path).keep(found.best, recorded)
-    left = Resume(tmp_path).left([recorded, other], [runtime], asked=True)
-    assert left is not None
+    (left,) = Resume(tmp_path).left([recorded, other], [runtime], asked=True)
     assert left.move.job.strategy == found.best.job.strategy
-    assert Resume(tmp_path).left([recorded], [Runtime()], asked=True) is None
+    assert Resume(tmp_path).left([recorded], [Runtime()], asked=True) == []
 
 
 def test_the_best_of_each_transport_is_tried_first() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_jobs import random_job, with_runtime
@@ -10,7 +12,7 @@ from byteprophet.bound import bound_ns
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.outcome import outcome_of
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
-from byteprophet.optimize.search import Found, search
+from byteprophet.optimize.search import Decision, Found, search
 from byteprophet.optimize.trials import Trial
 from byteprophet.replay.predict import kind_of
 
@@ -57,6 +59,22 @@ def test_more_rounds_count_more(searched: tuple[Measured, Found]) -> None:
     assert ratio < predicted[1] < predicted[0] < ratio / 0.95
     widths = [high - low for low, high in (each.interval_ns for each in (replayed, *outcomes))]
     assert widths[0] > widths[1] > widths[2]
+
+
+def test_fewer_rounds_may_measure_more_else(searched: tuple[Measured, Found]) -> None:
+    intervals_ns = [outcome_of(*searched, rounds=rounds).interval_ns for rounds in (1, 2, 9)]
+    widths = [high_ns - low_ns for low_ns, high_ns in intervals_ns]
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_moves_are_kept_one_by_one_and_told_by_pass(searched: tuple[Measured, Found]) -> None:
+    measured, found = searched
+    moves = *found.best.decisions, Decision("tensor-fusion", "merge", 7, "Theorem 2")
+    best = replace(found.best, decisions=moves)
+    outcome = outcome_of(measured, replace(found, best=best))
+    assert outcome.moves == moves
+    (together,) = outcome.decisions
+    assert together.gain_ns == sum(each.gain_ns for each in moves)
 
 
 def test_what_was_slower_when_it_was_tried_is_not_used(searched: tuple[Measured, Found]) -> None:

@@ -28,7 +28,7 @@ PASSES = (Runtime(), TensorFusion())
 def test_a_search_that_is_stopped_goes_on(tmp_path: Path) -> None:
     job = random_job(3, 12)
     resume = Resume(tmp_path)
-    assert resume.left([job], PASSES, asked=False) is None
+    assert resume.left([job], PASSES, asked=False) == []
     seen: list[Candidate] = []
 
     def stop_at_the_second(best: Candidate, spent: float) -> None:
@@ -39,24 +39,36 @@ def test_a_search_that_is_stopped_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         search(job, PASSES, budget_s=600.0, progress=stop_at_the_second)
-    left = Resume(tmp_path).left([job], PASSES, asked=False)
-    assert left is not None
+    (left,) = Resume(tmp_path).left([job], PASSES, asked=False)
     assert Evaluator()(left.move.job).iteration_ns == seen[-1].iteration_ns
     assert left.decisions == seen[-1].decisions
-    found = search(job, [], budget_s=600.0, left=left)
+    found = search(job, [], budget_s=600.0, left=[left])
     assert found.best.iteration_ns == seen[-1].iteration_ns
     assert found.best.decisions == seen[-1].decisions
 
     # Without the file, or with that of another strategy, nobody knows what led to it.
-    decisions = tmp_path / "decisions.json"
+    decisions = tmp_path / "decisions.partial.json"
     decisions.write_text(decisions.read_text().replace('"strategy": "', '"strategy": "0'))
-    left = Resume(tmp_path).left([job], PASSES, asked=False)
-    assert left is not None
-    found = search(job, [], budget_s=600.0, left=left)
+    (left,) = Resume(tmp_path).left([job], PASSES, asked=False)
+    found = search(job, [], budget_s=600.0, left=[left])
     assert found.best.iteration_ns == seen[-1].iteration_ns
     assert [each.by for each in found.best.decisions] == ["earlier search"]
     assert Resume(tmp_path).end(None, ()) is None
-    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) == []
+
+
+def test_a_search_that_was_stopped_behind_a_better_one_hides_nothing(tmp_path: Path) -> None:
+    """Both are starts, each with the decisions that led to it."""
+    job = with_runtime(random_job(3, 8), "allreduce", 100_000_000)
+    best = search(job, PASSES, budget_s=600.0).best
+    worse = search(job, [TensorFusion()], budget_s=1e-6).best
+    Resume(tmp_path).end(used_by(best.job, job), best.decisions)
+    Resume(tmp_path).keep(worse, job)
+    left = Resume(tmp_path).left([job], PASSES, asked=True)
+    assert [each.decisions for each in left] == [worse.decisions, best.decisions]
+    found = search(job, [], budget_s=600.0, left=left)
+    assert found.best.iteration_ns == best.iteration_ns < worse.iteration_ns
+    assert found.best.decisions == best.decisions
 
 
 def test_a_strategy_of_the_user_is_not_replaced(tmp_path: Path) -> None:
@@ -78,18 +90,18 @@ def test_only_what_the_named_passes_made_is_taken_up(tmp_path: Path) -> None:
     made = tuple(Decision(each.name, "a move", 1) for each in PASSES)
     Resume(tmp_path).keep(Candidate(job, 1, made), job)
     for one in PASSES:
-        assert Resume(tmp_path).left([job], [one], asked=True) is None
-        assert Resume(tmp_path).left([job], [one], asked=False) is None
-    assert Resume(tmp_path).left([job], PASSES, asked=True) is not None
+        assert Resume(tmp_path).left([job], [one], asked=True) == []
+        assert Resume(tmp_path).left([job], [one], asked=False) == []
+    assert Resume(tmp_path).left([job], PASSES, asked=True) != []
 
     # Where nobody knows which passes had a part in it, only a search with all of them may use it.
-    decisions = tmp_path / "decisions.json"
+    decisions = tmp_path / "decisions.partial.json"
     told = decisions.read_text()
     of_an_earlier = told.replace('"by": "runtime"', '"by": "earlier search"')
     for unknown in ("{}", of_an_earlier):
         decisions.write_text(unknown)
-        assert Resume(tmp_path).left([job], PASSES, asked=True) is None
-        assert Resume(tmp_path).left([job], PASSES, asked=False) is not None
+        assert Resume(tmp_path).left([job], PASSES, asked=True) == []
+        assert Resume(tmp_path).left([job], PASSES, asked=False) != []
 
 
 def test_a_search_without_a_result_leaves_none(tmp_path: Path) -> None:
@@ -106,16 +118,15 @@ def test_the_result_of_another_job_or_without_leave_is_left_alone(tmp_path: Path
     job = random_job(3, 5)
     path = strategy_path(tmp_path)
     write_strategy(path, Used(job.model, job.strategy, 0))
-    assert Resume(tmp_path).left([job], PASSES, asked=False) is not None
-    assert Resume(tmp_path).left([random_job(4, 5)], PASSES, asked=False) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) != []
+    assert Resume(tmp_path).left([random_job(4, 5)], PASSES, asked=False) == []
     compiled = replace(job.strategy, regions=(Region(("p0", "p1"), compiled=True),))
     write_strategy(path, Used(job.model, compiled, 0))
-    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
-    left = Resume(tmp_path).left([job], [learned(job, region_costs_of(job, 3))], asked=False)
-    assert left is not None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) == []
+    (left,) = Resume(tmp_path).left([job], [learned(job, region_costs_of(job, 3))], asked=False)
     assert left.move.job.strategy == compiled
     path.write_text("{")
-    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) == []
 
 
 def test_finished_rounds_are_kept(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_jobs import random_job, with_runtime
 
-from byteprophet.job import Job
+from byteprophet.job import Job, Policy
 from byteprophet.job.strategy_file import write_strategy
 from byteprophet.launcher import JobResult, JobSpec
 from byteprophet.measure.run import Run
@@ -20,6 +20,9 @@ from byteprophet.optimize.apply import BASELINE, OPTIMISED, apply
 from byteprophet.optimize.recorded import digest_of_config, digest_of_recording, used_by
 from byteprophet.optimize.search import Candidate
 from byteprophet.optimize.trials import Trial, try_candidates
+from byteprophet.schedulers import resolve
+
+from ..measure.test_servers import a_job
 
 CONFIG: dict[str, Any] = {
     "command": ["python", "script.py"],
@@ -148,3 +151,13 @@ def test_what_the_search_has_changed_must_pay_under_another_transport(
     (alone,) = try_candidates(CONFIG, torch, [start], tmp_path / "again", print, others)
     assert alone.candidate == start
     assert len(machine.ran) == 2 + 4
+
+
+def test_another_policy_on_servers_must_pay(tmp_path: Path, machine: Machine, job: Job) -> None:
+    """Also if partitions stay as they are, so that the strategies are equal."""
+    first = a_job("fifo")
+    start = Candidate(first, 30)
+    settings, _ = resolve("p3", {}, first.strategy.partition_bytes)
+    changed = Candidate(replace(first, policy=Policy("p3", settings)), 20)
+    tried = try_candidates(CONFIG, job, [changed], tmp_path / "trials", print, [start])
+    assert [trial.candidate for trial in tried] == [start, changed]

@@ -36,6 +36,7 @@ from byteprophet.optimize.recorded import digest_of_config, given_of, measure_ch
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.search import Candidate, search
 from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
+from byteprophet.optimize.uncertainty import ROUNDS
 from byteprophet.optimize.would_add import SHARE, would_add
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
@@ -128,7 +129,9 @@ def optimize(
     applies: Annotated[
         bool, typer.Option("--apply", help="Run the recorded command without and with it.")
     ] = False,
-    rounds: Annotated[int, typer.Option(help="With --apply: runs of either kind, in turn.")] = 2,
+    rounds: Annotated[
+        int, typer.Option(help="With --apply: runs of either kind, in turn.")
+    ] = ROUNDS,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Save the result as JSON.")
     ] = None,
@@ -239,9 +242,10 @@ def optimize(
         learned.costs,
         learned.limit,
         moved,
+        rounds,
     )
     applied = None
-    saved = resume.end(outcome.used if outcome.gains else None, outcome.decisions)
+    saved = resume.end(outcome.used if outcome.gains else None, outcome.moves)
     additions = would_add(
         plainly.best.job if outcome.job.strategy.compressors else outcome.job,
         chosen,

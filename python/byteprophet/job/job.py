@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -75,6 +76,14 @@ class Job:
             flat_form(own[name], size).as_all_reduced(self.workers) if name in own else size
             for name, size in zip(self.model.names, sizes_bytes, strict=True)
         )
+
+    @property
+    def decided(self) -> Hashable:
+        """Equal for jobs with the same strategy, the same policy and the same settings of it."""
+        policy = self.policy
+        if policy is None:
+            return self.strategy
+        return self.strategy, policy.name, tuple(sorted(policy.settings.items()))
 
     @property
     def workers(self) -> int:

@@ -87,11 +87,7 @@ class Evaluator:
 
     def __call__(self, job: Job) -> Evaluation:
         """The evaluation of ``job``, whose times and cluster are those of its transport."""
-        policy = job.policy
-        key = (
-            job.strategy,
-            None if policy is None else (policy.name, tuple(sorted(policy.settings.items()))),
-        )
+        key = job.decided
         if key not in self._known:
             self.replays += 1
             found = self._evaluate(job)

@@ -22,7 +22,10 @@ from byteprophet.memory.on_rank import on_rank
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Move
+from byteprophet.optimize.passes.recompute import Recompute
+from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.regions import recompute_ns
+from byteprophet.optimize.search import Repair
 from byteprophet.schedulers import STOCK
 
 
@@ -48,7 +51,7 @@ class MemoryLimit(Computing):
         super().__init__()
         self._memory = memory
         self.budget_bytes = budget_bytes
-        self._repaired: dict[Hashable, Move | None] = {}
+        self._repaired: dict[Hashable, Repair | None] = {}
         self._sharded: tuple[Job, int] | None = None
 
     def learn(self, job: Job, costs: RegionCosts, parameters: ByParameter | None = None) -> None:
@@ -90,15 +93,15 @@ class MemoryLimit(Computing):
         """Whether ``job`` is known to stay within the limit."""
         return self.knows(job) and self.peak_bytes(job) <= self.budget_bytes
 
-    def repaired(self, job: Job) -> Move | None:
+    def repaired(self, job: Job) -> Repair | None:
         """``job`` with the cheapest mix of recomputed units that fits, or else sharded by FSDP2.
 
         None if neither fits.
         """
         plain = replace(job, strategy=replace(job.strategy, regions=()))
-        key = plain.strategy, None if plain.policy is None else plain.policy.name
+        key = plain.decided
         if key not in self._repaired:
-            self._repaired[key] = self._repair(plain) or self._shard()
+            self._repaired[key] = self._recomputed(plain) or self._shard()
         return self._repaired[key]
 
     def least_bytes(self, job: Job) -> int:
@@ -120,12 +123,13 @@ class MemoryLimit(Computing):
             f"smaller batches, or {instead}"
         )
 
-    def _shard(self) -> Move | None:
+    def _shard(self) -> Repair | None:
         if self._sharded is None or not self.fits(self._sharded[0]):
             return None
-        return Move("the model sharded by FSDP2, as it was measured", self._sharded[0])
+        move = Move("the model sharded by FSDP2, as it was measured", self._sharded[0])
+        return Repair(Runtime.name, move)
 
-    def _repair(self, plain: Job) -> Move | None:
+    def _recomputed(self, plain: Job) -> Repair | None:
         if not self.knows(plain) or plain.strategy.runtime == FSDP2:
             return None
         places = cheapest(self._peaks(plain, self._mixes), self._costs_ns, self.budget_bytes)
@@ -139,7 +143,8 @@ class MemoryLimit(Computing):
         changed = self.with_regions(plain, [Region(unit, recomputed=True) for unit in chosen])
         if changed is None:
             return None
-        return Move(f"recompute {', '.join(unit[0] for unit in chosen) or 'nothing'}", changed)
+        what = f"recompute {', '.join(unit[0] for unit in chosen) or 'nothing'}"
+        return Repair(Recompute.name, Move(what, changed))
 
     def _peaks(self, job: Job, mixes: Int64Array) -> Int64Array:
         """``job.strategy`` must be known, apart from its regions."""

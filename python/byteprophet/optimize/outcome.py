@@ -38,7 +38,7 @@ from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import compile_ns
 from byteprophet.optimize.search import Candidate, Decision, Found
 from byteprophet.optimize.trials import Trial
-from byteprophet.optimize.uncertainty import MODEL, Estimate, of_median, spread_of
+from byteprophet.optimize.uncertainty import MODEL, ROUNDS, Estimate, of_median, spread_of
 from byteprophet.replay.kinds import ReplayedJob
 from byteprophet.replay.predict import kind_of, warmup_of
 
@@ -66,9 +66,9 @@ class MemoryUse:
 class Outcome:
     """A recorded job and the best one that was found; times are of iterations of all workers.
 
-    ``recorded`` and ``job``: the two. ``before`` and ``after`` are their replays. ``decisions``:
-    one per pass that brought something, the largest first; ``gain_ns`` add up to what the search
-    expects. ``reasons``: why it made its moves, by theorem. ``bound_ns``: no schedule of the best
+    ``recorded`` and ``job``: the two. ``before`` and ``after`` are their replays. ``moves``: the
+    decisions that led to ``job``, in this order; their ``gain_ns`` add up to what the search
+    expects. ``reasons``: why it made them, by theorem. ``bound_ns``: no schedule of the best
     job is faster. ``path_before``, ``path_after``: what the critical path consists of, as shares of
     its time. ``compile_ns``: what compiling the job's regions takes, before it trains. ``memory``:
     if it was limited. ``typical``: the iteration of both replays that took about the median before.
@@ -85,7 +85,7 @@ class Outcome:
     predicted_ns: int
     interval_ns: tuple[int, int]
     bound_ns: int
-    decisions: tuple[Decision, ...]
+    moves: tuple[Decision, ...]
     reasons: tuple[Reason, ...]
     replay_error: float
     replays: int
@@ -94,6 +94,11 @@ class Outcome:
     compile_ns: int = 0
     memory: MemoryUse | None = None
     other_error: float = 0.0
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The moves of each pass as one decision, the largest gain first."""
+        return by_pass(self.moves)
 
     @property
     def pays_after(self) -> int:
@@ -110,7 +115,7 @@ class Outcome:
     @property
     def gains(self) -> bool:
         """Whether another job than the recorded one is to be used."""
-        return bool(self.decisions)
+        return bool(self.moves)
 
     @property
     def used(self) -> Used:
@@ -160,12 +165,14 @@ def outcome_of(
     costs: RegionCosts | None = None,
     limit: MemoryLimit | None = None,
     others: Sequence[Measured] = (),
+    rounds: int = ROUNDS,
 ) -> Outcome:
     """The outcome of a search that started from ``measured``.
 
     ``costs``: those of regions, if a pass needed them. ``limit``: of memory, if there was one.
     ``trial``: the best of the candidates that ran in the real job, if any did. ``others``: the
-    recorded command under other transports, if it ran there.
+    recorded command under other transports, if it ran there. ``rounds``: of ``--apply``, whose
+    median the interval is for.
     """
     was_ns = measured_ns(measured)
     before, before_ns, replay_error = replayed(measured)
@@ -187,23 +194,22 @@ def outcome_of(
         unsure = math.hypot(unsure, of_median(spread, 1))
     estimate = Estimate(float(np.median(after_ns) / np.median(before_ns)), unsure)
     if trial is not None:
-        rounds = len(trial.ratios)
-        tried = Estimate(trial.ratio, of_median(spread, rounds))
+        tried = Estimate(trial.ratio, of_median(spread, len(trial.ratios)))
         estimate = estimate.averaged(tried)
         correction = estimate.ratio * np.median(before_ns) / np.median(after_ns)
         after_ns = np.rint(after_ns * correction).astype(np.int64)
-    decisions, reasons = by_pass(chosen.decisions), reasons_of(chosen.decisions, found.tested)
+    moves, reasons = chosen.decisions, reasons_of(chosen.decisions, found.tested)
     slower = np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns)
     if found.start_fits and (slower or (trial is not None and trial.ratio > 1 - _LEAST_GAIN)):
         job, after, after_ns = measured.job, before, before_ns
         played_ns = float(np.median(before_ns))
-        decisions, reasons = (), ()
+        moves, reasons = (), ()
         other_error = 0.0
     ratio = float(np.median(after_ns) / np.median(before_ns))
     low, high = _ratio_interval(before_ns, after_ns)
-    if not decisions:
+    if not moves:
         estimate = Estimate(1.0, 0.0)
-    unsure = estimate.half_width(spread)
+    unsure = estimate.half_width(spread, rounds)
     return Outcome(
         recorded=measured.job,
         job=job,
@@ -217,7 +223,7 @@ def outcome_of(
             round(was_ns * high * (1 + unsure)),
         ),
         bound_ns=round(min(was_ns * ratio, bound_ns(job) * min(1.0, was_ns * ratio / played_ns))),
-        decisions=decisions,
+        moves=moves,
         reasons=reasons,
         replay_error=replay_error,
         replays=found.replays,

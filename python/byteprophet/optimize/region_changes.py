@@ -12,12 +12,13 @@ gradient on the critical path. That only puts moves in an order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from byteprophet.allreduce.groups import Groups
-from byteprophet.job import Job, Times
+from byteprophet.job import Cluster, Job, Times
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.strategy import Strategy
 from byteprophet.job.times import Int64Array
 from byteprophet.optimize.computing import Computing
@@ -46,10 +47,11 @@ class RegionChanges:
         plain = computing.plain(job)
         assert plain is not None
         self._computing, self._job, self._hints = computing, job, hints
+        self._model = plain.model
         self._places = plain.model.places
         self._tensor_of = plain.tensor_of
-        self._sizes = np.array(plain.model.sizes_bytes)
-        self._was = computing.medians(job, job.strategy)
+        self._wire_bytes = np.array(job.wire_bytes)
+        self._was = self._medians(job.strategy)
         self._buckets = [
             [self._places[name] for name in bucket.parameters] for bucket in job.strategy.buckets
         ]
@@ -62,7 +64,7 @@ class RegionChanges:
             names: the parameters of the modules that change, at least one.
             fuses: they become one region; otherwise they were one.
         """
-        was, after = self._was, self._computing.medians(self._job, strategy)
+        was, after = self._was, self._medians(strategy)
         forward_ns = int(was.forward_ns.sum() - after.forward_ns.sum())
         if self._hints.link is None:
             saved_ns = int(was.backward_ns.sum() - after.backward_ns.sum())
@@ -85,7 +87,7 @@ class RegionChanges:
         None if they share buckets already. Gradients that share a bucket with others that are
         complete later stay where they are.
         """
-        after = self._computing.medians(self._job, strategy)
+        after = self._medians(strategy)
         buckets, holds = self._buckets, True
         for names in filter(None, regions):
             begin_ns, end_ns = self._span(after, names)
@@ -110,6 +112,13 @@ class RegionChanges:
         apart, one = self._serial(after, self._buckets), self._serial(after, buckets)
         gain_ns = expected.gain_ns + apart.done_ns - one.done_ns
         return groups, Expected(gain_ns, BOTH if holds and gain_ns > link.unsure_ns else "")
+
+    def _medians(self, strategy: Strategy) -> Times:
+        """The medians under ``strategy``, with what it does to gradients."""
+        alone = Cluster(self._job.cluster.workers[:1], costs=self._job.cluster.costs)
+        times = self._computing.medians(self._job, strategy)
+        one = replace(self._job, model=self._model, times=times, cluster=alone, strategy=strategy)
+        return as_executed(one).times
 
     def _may_share(self, buckets: Sequence[Sequence[int]], merged: Sequence[int]) -> bool:
         """Whether Theorem 3 holds for these buckets."""
@@ -147,11 +156,12 @@ class RegionChanges:
         return [int(ready_ns[members].max()) for members in buckets]
 
     def _size_bytes(self, members: Sequence[int]) -> int:
-        return int(self._sizes[members].sum())
+        """On the wire. Where buckets take turns on a link, the job has a tensor per parameter."""
+        return int(self._wire_bytes[members].sum())
 
     def _delay_ns(self, after: Times) -> int:
         """The longest delay of a gradient that is on the critical path."""
-        on_path = np.zeros(len(self._sizes), bool)
+        on_path = np.zeros(len(self._model), bool)
         for bucket in self._hints.bucket_ns:
             on_path[self._buckets[bucket]] = True
         for tensor in self._hints.tensor_ns:

@@ -1,9 +1,13 @@
 """Goes on from what an earlier search of the same run left behind.
 
 While a search runs, its best strategy so far is saved as ``strategy.partial.json``; in the end
-``strategy.json`` takes its place. ``decisions.json`` says what led to it, and which result is a
-search's: one that is not is refused. A later search of the same run into the same directory begins
-with what it finds there, besides its other starts.
+``strategy.json`` takes its place. Beside each of the two, ``decisions.partial.json`` and
+``decisions.json`` say what led to it. The latter also says that the result is a search's: one that
+is not is refused. A later search of the same run into the same directory begins with both
+strategies, besides its other starts.
+
+The gradients of a result may travel compressed, which is decided anew behind each search
+(``compression.py``). A later search begins with that result without its compressors.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ from typing import Any
 from byteprophet.errors import UserError
 from byteprophet.input_files import has_schema, read_json
 from byteprophet.job import Job
-from byteprophet.job.strategy import BF16
+from byteprophet.job.strategy import BF16, without_compressed
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
 from byteprophet.optimize.blame import blaming
+from byteprophet.optimize.compression import COMPRESSION
 from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
@@ -29,7 +34,6 @@ from byteprophet.replay.under import under
 from byteprophet.whole_files import make_directory, write_whole
 
 SCHEMA = 1
-DECISIONS = "decisions.json"
 
 
 class Resume:
@@ -49,21 +53,24 @@ class Resume:
         if not path.exists():
             return
         try:
-            known = read_strategy_file(path).digest == self._saved()
-        except UserError:
+            known = read_strategy_file(path).digest == _read(path)["strategy"]
+        except (UserError, KeyError):
             known = False
         if not known:
             raise UserError(
                 f"{path}: was not saved by this command, which would replace it: use another --out"
             )
 
-    def left(self, jobs: Sequence[Job], passes: Sequence[Pass], *, asked: bool) -> Left | None:
-        """What an earlier search left; None if that is nothing that ``passes`` make.
+    def left(self, jobs: Sequence[Job], passes: Sequence[Pass], *, asked: bool) -> list[Left]:
+        """What earlier searches left, as far as ``passes`` may make it.
+
+        That is a result, and what a search behind it had found when it was stopped.
 
         ``jobs``: the recorded one, and what it is under other transports, if that is known.
         ``asked``: the user named the passes, so that no other one may have had a part in it.
         """
         names = {each.name for each in passes}
+        found = []
         for path in (self._partial, strategy_path(self._directory)):
             if not path.exists():
                 continue
@@ -72,18 +79,18 @@ class Resume:
                 fitting = [_under(job, used, passes) for job in jobs]
             except UserError:
                 continue  # it is of another version, or damaged: search without it
-            decisions = self._decisions(used)
+            decisions = _decisions(path, used)
             if not _made_by(decisions, names, asked):
                 continue
-            for found in filter(None, fitting):
-                return Left(Move("as an earlier search left it", found), decisions)
-        return None
+            made = next(filter(None, fitting), None)
+            if made is not None:
+                found.append(Left(Move("as an earlier search left it", made), decisions))
+        return found
 
     def keep(self, best: Candidate, recorded: Job) -> None:
         """Save the best so far of what may take the place of ``recorded``."""
         make_directory(self._directory)
-        used = used_by(best.job, recorded)
-        self._write(self._partial, used, best.decisions, self._saved())
+        _write(self._partial, used_by(best.job, recorded), best.decisions)
 
     def end(self, used: Used | None, decisions: Sequence[Decision]) -> Path | None:
         """Save the result at the search's end, and say where: nothing is partial any more.
@@ -94,46 +101,59 @@ class Resume:
         """
         saved = strategy_path(self._directory)
         if used is None:
-            saved.unlink(missing_ok=True)
-            (self._directory / DECISIONS).unlink(missing_ok=True)
+            _remove(saved)
         else:
-            self._write(saved, used, decisions, used.digest)
-        self._partial.unlink(missing_ok=True)
+            _write(saved, used, decisions)
+        _remove(self._partial)
         return None if used is None else saved
 
-    def _write(
-        self, path: Path, used: Used, decisions: Sequence[Decision], saved: str | None
-    ) -> None:
-        data = {"schema": SCHEMA, "strategy": used.digest, "saved": saved}
-        data["decisions"] = [asdict(decision) for decision in decisions]
-        write_whole(self._directory / DECISIONS, json.dumps(data, indent=1) + "\n")
-        write_strategy(path, used)
 
-    def _saved(self) -> str | None:
-        """The digest of the result that a search saved here; None if there is none."""
-        try:
-            data: Any = read_json(self._directory / DECISIONS)
-        except UserError:
-            return None
-        return data.get("saved") if isinstance(data, dict) else None
+def _beside(strategy: Path) -> Path:
+    """The file of the decisions that led to ``strategy``."""
+    return strategy.with_name(strategy.name.replace("strategy", "decisions"))
 
-    def _decisions(self, used: Used) -> tuple[Decision, ...]:
-        """Those that led to a strategy; none if they are not known."""
-        try:
-            data: Any = read_json(self._directory / DECISIONS)
-            if not has_schema(data, SCHEMA) or data["strategy"] != used.digest:
-                return ()
-            return tuple(
-                Decision(
-                    _text(row["by"]),
-                    _text(row["what"]),
-                    _time_ns(row["gain_ns"]),
-                    _text(row["theorem"]),
-                )
-                for row in data["decisions"]
-            )
-        except (UserError, ValueError, KeyError, TypeError):
+
+def _write(path: Path, used: Used, decisions: Sequence[Decision]) -> None:
+    data = {"schema": SCHEMA, "strategy": used.digest}
+    data["decisions"] = [asdict(decision) for decision in decisions]
+    write_whole(_beside(path), json.dumps(data, indent=1) + "\n")
+    write_strategy(path, used)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _beside(path).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The decisions beside the strategy ``path``, as the file has them; "strategy" is its digest.
+
+    Raises ``UserError`` if there is no such file.
+    """
+    data: Any = read_json(_beside(path))
+    if not has_schema(data, SCHEMA):
+        raise UserError(f"{_beside(path)}: schema: must be {SCHEMA}")
+    return dict(data)
+
+
+def _decisions(path: Path, used: Used) -> tuple[Decision, ...]:
+    """The moves that led to ``used``, the strategy in ``path``; none if they are not known."""
+    try:
+        data = _read(path)
+        if data["strategy"] != used.digest:
             return ()
+        found = (
+            Decision(
+                _text(row["by"]),
+                _text(row["what"]),
+                _time_ns(row["gain_ns"]),
+                _text(row["theorem"]),
+            )
+            for row in data["decisions"]
+        )
+        return tuple(each for each in found if each.by != COMPRESSION)
+    except (UserError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def _made_by(decisions: Sequence[Decision], names: set[str], asked: bool) -> bool:
@@ -147,8 +167,9 @@ def _made_by(decisions: Sequence[Decision], names: set[str], asked: bool) -> boo
 
 def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
     """``job`` under the strategy of an earlier search; None if it does not fit."""
+    used = replace(used, strategy=without_compressed(used.strategy))
     strategy = used.strategy
-    if strategy.compressors or strategy.staleness or strategy.local_sgd:
+    if strategy.staleness or strategy.local_sgd:
         return None  # no pass makes these, and a search has no leave for them
     if strategy.changes_model:
         used_words = {word for each in strategy.regions for word in each.mode().split("-")}

@@ -37,7 +37,7 @@ from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.view import View
 
-RESUMED, REPAIR = "earlier search", "recompute"
+RESUMED = "earlier search"
 _LEAST_GAIN = 0.0005
 _FOLDED_SHARE = 0.5
 """The share of the budget in which two workers stand for all."""
@@ -142,13 +142,21 @@ class Left:
     decisions: tuple[Decision, ...] = ()
 
 
+@dataclass(frozen=True)
+class Repair:
+    """What makes a job fit a limit. ``by``: the name of the pass that makes such moves."""
+
+    by: str
+    move: Move
+
+
 class Limit(Protocol):
     """Which jobs a search may use (``memory_limit.py``)."""
 
     def fits(self, job: Job) -> bool:
         """Whether ``job`` may be used."""
 
-    def repaired(self, job: Job) -> Move | None:
+    def repaired(self, job: Job) -> Repair | None:
         """What makes ``job`` one that may be used; None if nothing does."""
 
 
@@ -162,7 +170,7 @@ def search(
     *,
     budget_s: float,
     seed: int = 0,
-    left: Left | None = None,
+    left: Sequence[Left] = (),
     limit: Limit | None = None,
     progress: Progress = lambda best, spent: None,
     evaluator: Evaluator | None = None,
@@ -170,7 +178,7 @@ def search(
 ) -> Found:
     """The best of ``job`` and all that ``passes`` make of it, within about ``budget_s`` seconds.
 
-    ``left``: what an earlier search left, which is a start, too. ``limit``: only jobs within it are
+    ``left``: what earlier searches left: starts, too. ``limit``: only jobs within it are
     used, and starts beyond it are repaired; ``UserError`` if ``job`` cannot be. The first
     evaluations are made whatever the budget, so that the answer is never nothing. An ``evaluator``
     of one's own and other ``stages`` are for measuring what shortcuts bring.
@@ -203,14 +211,14 @@ class _Search:
         self._begun_s = time.monotonic()
         self._budget_s = budget_s
 
-    def run(self, job: Job, left: Left | None) -> Found:
+    def run(self, job: Job, left: Sequence[Left]) -> Found:
         unfolded = self._evaluate.unfolded(job)
         self._until = 1.0 if unfolded is None else _FOLDED_SHARE
         start = Candidate(job, self._evaluate(job).iteration_ns)
-        self._best = self._within(start)
+        self._begin_with(start)
         starts = [self._best]
-        if left is not None:
-            starts += self._resumed(start, left)
+        for each_left in left:
+            starts += self._resumed(start, each_left)
         for each in self._passes:
             with blaming(each):
                 for move in each.starts(job):
@@ -253,17 +261,22 @@ class _Search:
         """Whether its job is within the limit; without one, the job is not made for that."""
         return self._limit is None or self._limit.fits(move.job)
 
-    def _within(self, start: Candidate) -> Candidate:
-        """``start``, or what becomes of it within the limit."""
+    def _begin_with(self, start: Candidate) -> None:
+        """Take ``start`` as the best so far, or what becomes of it within the limit.
+
+        The latter may be the result, as what was recorded may not. So it is kept.
+        """
+        self._best = start
         if self._limit is None or self._limit.fits(start.job):
-            return start
-        move = self._limit.repaired(start.job)
-        if move is None:
+            return
+        repair = self._limit.repaired(start.job)
+        if repair is None:
             raise UserError(f"{start.job.title}: nothing makes it fit the limit")
-        return self._changed(start, REPAIR, move)
+        self._best = self._changed(start, repair.by, repair.move)
+        self._keep(self._best)
 
     def _resumed(self, start: Candidate, left: Left) -> list[Candidate]:
-        """The start that an earlier search left, with its decisions."""
+        """A start that an earlier search left, with its decisions."""
         if not left.decisions or not self._fits(left.move):
             return self._started(start, RESUMED, left.move)
         made = self._changed(start, RESUMED, left.move)
@@ -282,7 +295,7 @@ class _Search:
         repair = None if self._limit is None else self._limit.repaired(move.job)
         if repair is None:
             return []
-        return [self._made(self._changed(start, by, move), REPAIR, repair)]
+        return [self._made(self._changed(start, by, move), repair.by, repair.move)]
 
     def _confirm(self, start: Candidate, quick: Evaluator) -> Candidate:
         """Replay what was found with all workers, and improve the best of it. Returns the start.
@@ -293,7 +306,7 @@ class _Search:
         folded_best, folded_ns = self._best, start.iteration_ns
         self._families = {}
         start = Candidate(start.job, self._evaluate(start.job).iteration_ns)
-        self._best = self._within(start)
+        self._begin_with(start)
         if folded_best.decisions and folded_best not in families:
             families.insert(0, folded_best)
         for candidate in families:

@@ -112,12 +112,12 @@ def try_candidates(
 def _changed(candidates: Iterable[Candidate], starts: Iterable[Candidate]) -> list[Candidate]:
     """Those of ``starts`` which the search has changed into one of ``candidates``."""
     jobs = [each.job for each in candidates]
-    known = [job.strategy for job in jobs]
+    known = {job.decided for job in jobs}
     transports = {job.transport for job in jobs}
     return [
         each
         for each in starts
-        if each.job.transport in transports and each.job.strategy not in known
+        if each.job.transport in transports and each.job.decided not in known
     ]
 
 

@@ -28,7 +28,7 @@ USUAL = 0.03
 _USUAL_COUNTS = 3
 """As how many observations ``USUAL`` counts."""
 _BLOCKS = 4
-_ROUNDS = 2
+ROUNDS = 2
 """Of ``--apply``, if nothing is said."""
 _MEDIAN = math.pi / 2
 """The variance of a median of many over that of a mean (Laplace)."""
@@ -48,9 +48,9 @@ class Estimate:
         logs = (own * math.log(self.ratio) + others * math.log(other.ratio)) / (own + others)
         return Estimate(math.exp(logs), (own + others) ** -0.5)
 
-    def half_width(self, spread: float) -> float:
-        """Half of the 90% interval, as a share of the ratio, of what rounds will measure."""
-        return _OF_NINETY_PERCENT * math.hypot(self.unsure, of_median(spread, _ROUNDS))
+    def half_width(self, spread: float, rounds: int) -> float:
+        """Half of the 90% interval, as a share of the ratio, of what ``rounds`` will measure."""
+        return _OF_NINETY_PERCENT * math.hypot(self.unsure, of_median(spread, rounds))
 
 
 def spread_of(recorded_ns: Int64Array, ratios: Sequence[float] = ()) -> float:
