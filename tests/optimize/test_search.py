@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from search_quality import best_of_all, small_job
-from small_jobs import random_job
+from small_jobs import random_job, with_runtime
 
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.bound import bound_ns
-from byteprophet.job import Bucket, Cluster, Host, Job, Policy, Strategy
-from byteprophet.job.strategy import DDP, OURS
+from byteprophet.job import Bucket, Cluster, Host, Job, Policy, Processors, Strategy
+from byteprophet.job.strategy import ALL_REDUCE, DDP, OURS
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Effect, Hints
 from byteprophet.optimize.passes import load_passes, not_allowed
@@ -155,6 +155,13 @@ def test_runtimes_that_were_not_recorded_begin_with_all_kinds_of_buckets() -> No
     found = search(job, [Runtime(), TensorFusion()], budget_s=LONG_S)
     assert found.best.job.strategy.runtime == "dear"
     assert found.best.iteration_ns == best_of_all(job, Evaluator(folds=False))
+
+
+def test_theorems_have_no_part_where_messages_slow_down_what_computes() -> None:
+    job = with_runtime(random_job(3, 8), ALL_REDUCE, 500_000)
+    assert Evaluator()(job).hints.link is not None
+    cluster = replace(job.cluster, processors=(Processors((0, 1), 2),))
+    assert Evaluator()(replace(job, cluster=cluster)).hints.link is None
 
 
 def test_a_budget_that_is_spent_ends_the_search() -> None:

@@ -143,8 +143,8 @@ def _tensors_on_path(job: Job, replayed: Replayed) -> dict[int, int]:
 
 def _hints(job: Job, mesh: MeshGraph, replayed: Replayed) -> Hints:
     on_path = _on_path(job, replayed)
-    if job.strategy.runtime != ALL_REDUCE or job.strategy.owners:
-        return Hints(on_path)
+    if job.strategy.runtime != ALL_REDUCE or job.strategy.owners or job.cluster.processors:
+        return Hints(on_path)  # on shared cores, messages slow down what computes
     # Of the last iteration, which waits for the updates of one before it, as all but the first do.
     begin_ns = int(replayed.start_ns[mesh.begin[:, -1]].max())
     own = mesh.start[:, -1, : len(job.strategy.buckets)]

@@ -4,9 +4,10 @@ Under ``allreduce``, buckets take turns on the link, so the theorems say without
 sooner all gradients are there (``serial_backward.py``). Of a split they expect the opposite of what
 they expect of the merge that would undo it. What the forward pass saves is added.
 
-Under other runtimes urgent gradients overtake others, and with servers, too. The theorems do not
-hold there. What is expected is what the change saves, less the longest delay that it brings to a
-gradient on the critical path. That only puts moves in an order.
+Under other runtimes urgent gradients overtake others, and with servers, too. Where workers share
+cores, messages slow down what they compute. The theorems do not hold there. What is expected is
+what the change saves, less the longest delay that it brings to a gradient on the critical path.
+That only puts moves in an order.
 """
 
 from __future__ import annotations

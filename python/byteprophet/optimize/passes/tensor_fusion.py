@@ -9,7 +9,8 @@ the same buckets that order.
 Under ``allreduce``, buckets use the link one after the other, in the order in which they are ready.
 That is what Theorem 2 speaks of (``theorems.py``). There it decides which merges are offered and
 where a bucket is split; what it expects to be a loss is not replayed. Other runtimes send urgent
-buckets first. The theorem does not hold for them, and replays decide alone.
+buckets first, and where workers share cores, a message slows down what they compute. The theorem
+does not hold there, and replays decide alone.
 
 DistributedDataParallel's buckets are cuts of the order that it has seen itself, which the recorded
 buckets tell.
