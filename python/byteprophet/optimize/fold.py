@@ -6,8 +6,8 @@ done by making these slower:
 - Without servers, every rank sends each other one its shard of a bucket, over a connection of its
   own. So a rank sends (W - 1) / W of a bucket in each half of an iteration, and half of it if there
   are two ranks: two ranks on links that are slower by that ratio are as busy. A connection of many
-  ranks carries fewer frames, and all connections of a rank are in the middle of one when something more
-  urgent is ready. So the two ranks send frames that are W / 2 times as large.
+  ranks carries fewer frames, and all connections of a rank are in the middle of one when something
+  more urgent is ready. So the two ranks send frames that are W / 2 times as large.
 - With servers, W workers share each server's links and threads. For two workers these are slower by
   W / 2, and an answer costs the server's link as much as W / 2 of them.
 
