@@ -37,7 +37,9 @@ def test_tables_and_page(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "<title>byteprophet: recorded</title>" in page
 
 
-def test_why_there_is_no_prediction(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_there_is_no_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    save_run(run, stock_job()[:-1])  # servers recorded nothing
     assert run_cli(["report", str(run)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f" Not replayed: {run}" in said

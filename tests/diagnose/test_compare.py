@@ -89,8 +89,8 @@ def test_plain_data(tmp_path: Path) -> None:
     }
     assert data["facts"]["scheduler"] == "fifo"
     assert data["facts"]["machine"] is None  # not this one
-    assert data["prediction"] is None  # a replay begins with iteration 1
-    assert "no iteration was recorded" in data["not_predicted"]
+    assert data["settled"]["iterations"] == 2
+    assert data["prediction"]["measured_ns"] == data["settled"]["median_ns"] == 100 * MS
 
 
 def test_a_directory_without_config(tmp_path: Path) -> None:

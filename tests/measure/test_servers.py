@@ -12,10 +12,14 @@ from byteprophet._core import ANSWERS_BYTES
 from byteprophet.errors import UserError
 from byteprophet.graph.ps_graph import build
 from byteprophet.job import Costs, Host, Job, Processors, Times
+from byteprophet.job.fused_file import Fused
 from byteprophet.measure.processors import Use
 from byteprophet.measure.servers import measure
+from byteprophet.measure.settings import Told
 from byteprophet.network import PAYLOAD_SHARE, payload_bps
 from byteprophet.replay import replay
+from byteprophet.replay.predict import predict
+from byteprophet.replay.what_if import Changes
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS, Kind
 from byteprophet.workload import load
 
@@ -140,6 +144,34 @@ def test_of_several_local_ranks_the_last_one_tells_of_its_worker() -> None:
         assert np.array_equal(getattr(found.times, name), times_ns), name
     with pytest.raises(UserError, match="several local ranks, whose sums stock does not record"):
         measure(shared, {**config_of(job), "local_ranks": 2, "scheduler": "stock"})
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "stock"])
+def test_a_window_is_measured_as_it_was(scheduler: str) -> None:
+    """Of eight iterations, workers recorded 3 to 6 (``--record-steps 3:7``), servers all."""
+    job = a_job(scheduler)
+    recorded, _, _ = record(job)
+    window = slice(2, 6)
+    for index, events in enumerate(recorded):
+        if events.table is not SERVED_TABLE:
+            rows, number = events.rows.copy(), events.rows["iteration"]
+            if events.table is TRANSFERS:
+                rows["round"] = number  # as the plug-in counts them
+            recorded[index] = replace(events, rows=rows[(number >= 3) & (number < 7)])
+    found = measure(recorded, config_of(job), Told(settled_from=4))
+    assert found.settled_from == 4 - 2
+    assert measure(recorded, config_of(job), Told(settled_from=1)).settled_from == 0
+    for name in ("forward_ns", "ready_ns"):
+        was_ns, is_ns = getattr(job.times, name), getattr(found.job.times, name)
+        assert np.array_equal(is_ns, was_ns[:, window]), name
+    assert found.job.model == job.model
+    assert predict(found, Changes()).replay_error == pytest.approx(0, abs=0.03)
+    if scheduler == "fifo":
+        # Other tensors were sent before the fifth: ready times as in it stand for theirs.
+        ready_ns = measure(recorded, config_of(job), fused=Fused(since=5)).job.times.ready_ns
+        backward_ns = job.times.backward_ns[:, 2:4, None]
+        assert np.array_equal(ready_ns[:, :2], np.minimum(ready_ns[:, 2:3], backward_ns))
+        assert np.array_equal(ready_ns[:, 2:], job.times.ready_ns[:, 4:6])
 
 
 def test_iterations_that_were_cut_off_are_left_out() -> None:

@@ -42,8 +42,8 @@ def test_regions_of_a_job_whose_gradients_share_buffers(
     assert known.model.size_bytes == job.model.size_bytes
     assert known.times.ready_ns.shape[:2] == job.times.ready_ns.shape[:2]
 
-    with pytest.raises(UserError, match="no iteration was recorded completely"):
-        measure_parameters(run, job, range(1, 1000))
+    with pytest.raises(UserError, match="no iteration was recorded since then"):
+        measure_parameters(run, job, 1000)
 
     # A buffer was handed over soon after its last gradient was complete, in all iterations.
     ends = [*known.starts[1:], len(known.model)]

@@ -228,7 +228,7 @@ def test_a_panel_that_fails_is_alone_in_it(
 def test_names_that_are_markup(tmp_path: Path, browser: Browser) -> None:
     drawn = Drawn(browser(write(tmp_path / "run", renamed(ps_job(), EVIL)), "--dump-dom"))
     drawn.check()
-    assert drawn.empty() == ["prediction", "comparison"]
+    assert drawn.empty() == ["comparison"]
     assert len(drawn.of("script")) == 5  # one is the test's
 
 

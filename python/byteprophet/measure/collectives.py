@@ -27,7 +27,7 @@ from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import Computation, stacked, times_of
 from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
 from byteprophet.measure.processors import AVERAGING, COMPRESSING, Arrivals, Clocks, Use
-from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
+from byteprophet.measure.tensors import by_rank, check_extent, iterations_since
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
@@ -102,22 +102,6 @@ def arrivals_of(operations: Sequence[Operations]) -> list[Arrivals]:
         share = (len(operations) - 1) / len(operations)
         found.append(Arrivals(begin_ns, end_ns, size_bytes * share))
     return found
-
-
-def iterations_since(spans: Sequence[Events], since: int) -> list[int]:
-    """The last consecutive numbers, at least ``since``, that all ranks recorded completely."""
-    common = set.intersection(*(set(whole_iterations(e.rows).tolist()) for e in spans))
-    if not common:
-        raise UserError("no iteration was recorded completely")
-    last = first = max(common)
-    while first - 1 in common and first > since:
-        first -= 1
-    if last < since:
-        raise UserError(
-            f"its last buckets were used from iteration {since} on, and no iteration was "
-            "recorded since then: record more iterations"
-        )
-    return [*range(first, last + 1)]
 
 
 def lags_ns(

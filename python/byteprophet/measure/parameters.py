@@ -6,36 +6,33 @@ worker name parameters, and tell when each gradient was ready, as in a job witho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Times
 from byteprophet.measure.computation import Computation, times_of
 from byteprophet.measure.processors import Clocks, Use, served_arrivals
 from byteprophet.measure.run import Run
-from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
+from byteprophet.measure.tensors import by_rank, check_extent, iterations_since
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
 
 
 def measure_parameters(
-    run: Run, job: Job, numbers: Sequence[int] | None = None, use: Use | None = None
+    run: Run, job: Job, since: int | None = None, use: Use | None = None
 ) -> tuple[Model, Times]:
     """The parameters of ``job``, which ``run`` recorded, and their times.
 
-    The times have as many passes as those of ``job``. They cover the iterations ``numbers``, or,
-    without them, those that all workers recorded completely since gradients share the last buffers.
-    Raises ``UserError`` if one of ``numbers`` is not complete, or if the sizes of some parameters
+    The times have as many passes as those of ``job``. They cover the last consecutive iterations
+    that all workers recorded completely, from ``since`` on, or, without it, since gradients share
+    the last buffers. Raises ``UserError`` if there are none, or if the sizes of some parameters
     were not recorded. ``use``: of the cores that roles share; None: the times are those of the wall
     clock.
     """
     recorded, ranks = run.aligned.events, range(job.workers)
     spans = by_rank(recorded, SPANS, ranks)
-    common = set.intersection(*(set(whole_iterations(events.rows).tolist()) for events in spans))
-    if numbers is None:
-        numbers = sorted(number for number in common if number >= run.fused.since)
-    if not numbers or not common.issuperset(numbers):
-        raise run.refusal(UserError("no iteration was recorded completely"))
+    try:
+        numbers = iterations_since(spans, run.fused.since if since is None else since)
+    except UserError as error:
+        raise run.refusal(error) from None
     names = [name for tensor in job.model.names for name in run.fused.of(tensor)]
     sizes_bytes = gradient_sizes_bytes(spans[0])
     unknown = [name for name in names if name not in sizes_bytes]

@@ -1,6 +1,6 @@
 """Measures a recorded parameter-server job: its workers' computation, and its network.
 
-The measurement covers iterations 1, 2, ... as far as every worker recorded them completely. It
+The measurement covers the last consecutive iterations that every worker recorded completely. It
 takes these times from the events of the run (``timeline/tables.py``):
 
     forward     from the end of the previous layer to the end of this one, without waits; the
@@ -41,8 +41,8 @@ from byteprophet.measure.tensors import (
     by_rank,
     check_extent,
     check_servers,
+    iterations_since,
     measure_tensors,
-    whole_iterations,
 )
 from byteprophet.schedulers import PARTITION, STOCK, resolve
 from byteprophet.timeline.aligned_summary import warn_of_clocks
@@ -139,18 +139,17 @@ def measure(
         # Servers number the processes that talk to them; these numbers are not ranks.
         recorded = [events for events in recorded if events.table is not SERVED_TABLE]
     spans = by_rank(recorded, SPANS, ranks)
-    iterations = min(_iterations(events.rows) for events in spans)
-    if iterations < 1:
-        if all(_has_steps_alone(events.rows) for events in spans):
-            raise UserError("a job of several optimizers cannot be replayed")
-        raise UserError("no iteration was recorded completely")
+    if all(_has_steps_alone(events.rows) for events in spans):
+        raise UserError("a job of several optimizers cannot be replayed")
+    numbers = iterations_since(spans, 1)
+    before = numbers[0] - 1  # iterations that were not recorded
     if config["scheduler"] == STOCK:
         from byteprophet.measure.stock import stock_transfers
 
         recorded = [*recorded, *stock_transfers(recorded, spans)]
     transfers = by_rank(recorded, TRANSFERS, ranks)
     tensors = measure_tensors(transfers[0], fused, config["servers"])
-    check_extent(iterations, len(tensors.names))
+    check_extent(len(numbers), len(tensors.names))
     clocks = None
     if use is not None:
         clocks = Clocks(spans, [served_arrivals(each.rows) for each in transfers], use)
@@ -159,7 +158,7 @@ def measure(
             own,
             sent.rows,
             tensors,
-            iterations,
+            numbers,
             fused.since,
             None if clocks is None else (clocks.training[worker], clocks.updating[worker]),
             barrier=config["scheduler"] == STOCK,
@@ -212,8 +211,8 @@ def measure(
         Policy(config["scheduler"], {**settings, PARTITION: partition_bytes}, ready_times),
     )
     starts_ns = np.stack([worker.start_ns for worker in workers])
-    settled_from = max(tensors.settled_from, told.settled_from)
-    return Measured(job, starts_ns, min(settled_from, iterations - 1))
+    settled_from = max(tensors.settled_from, told.settled_from) - before
+    return Measured(job, starts_ns, min(max(0, settled_from), len(numbers) - 1))
 
 
 def _own_sizes(tensors: Tensors, spans: Events, reduce_dtype: str) -> tuple[tuple[int, ...], str]:
@@ -242,16 +241,11 @@ def _has_steps_alone(spans: Rows) -> bool:
     return bool((spans["iteration"] > 1).any() and (spans["kind"] != Kind.ITERATION).all())
 
 
-def _iterations(spans: Rows) -> int:
-    numbers = whole_iterations(spans)
-    expected = np.arange(1, len(numbers) + 1)
-    return int((np.cumprod(numbers == expected)).sum())
-
-
 class _Worker:
     """One worker's times. Shapes: I iterations, L tensors; ``start_ns`` (I + 1,).
 
-    ``since``: the first iteration, from 1, in which ``tensors`` were sent.
+    ``numbers``: of the iterations, consecutive. ``since``: the first one in which ``tensors`` were
+    sent.
     """
 
     def __init__(
@@ -259,21 +253,21 @@ class _Worker:
         spans: Events,
         transfers: Rows,
         tensors: Tensors,
-        iterations: int,
+        numbers: Sequence[int],
         since: int,
         clocks: tuple[Clock, Clock] | None,
         *,
         barrier: bool,
     ) -> None:
-        shape = (iterations, len(tensors.names))
+        shape = (len(numbers), len(tensors.names))
         self._barrier = barrier
         self._share = np.array(tensors.size_bytes) / sum(tensors.size_bytes)
         self.forward_ns = np.zeros(shape, np.int64)
         self.ready_ns = np.zeros(shape, np.int64)
         self.update_ns = np.zeros(shape, np.int64)
-        self.backward_ns = np.zeros(iterations, np.int64)
-        self.between_ns = np.zeros(iterations, np.int64)
-        self.start_ns = np.zeros(iterations + 1, np.int64)
+        self.backward_ns = np.zeros(len(numbers), np.int64)
+        self.between_ns = np.zeros(len(numbers), np.int64)
+        self.start_ns = np.zeros(len(numbers) + 1, np.int64)
         places = _Places(tensors.parameters)
         self._tensor_of = {index: places.of(name) for index, name in spans.names.items()}
         rows = np.sort(spans.rows, order="end_ns")
@@ -283,14 +277,15 @@ class _Worker:
         self._updating: Clock | None = None
         if clocks is not None:
             self._training, self._updating = clocks
-        for iteration in range(iterations):
-            own = rows[rows["iteration"] == iteration + 1]
-            sent = transfers[transfers["iteration"] == iteration + 1]
-            if iteration + 1 < since:  # other tensors were sent then
+        for iteration, number in enumerate(numbers):
+            own = rows[rows["iteration"] == number]
+            sent = transfers[transfers["iteration"] == number]
+            if number < since:  # other tensors were sent then
                 sent = sent[:0]
             self._take(iteration, own, sent[sent["priority"] < 0])
-        if 1 < since <= iterations:  # a policy that learns should not learn what never comes again
-            first, known = slice(since - 1), since - 1
+        known = since - numbers[0]
+        if 0 < known < len(numbers):  # a policy that learns should not learn what never comes again
+            first = slice(known)
             self.ready_ns[first] = np.minimum(self.ready_ns[known], self.backward_ns[first, None])
 
     def _take(self, iteration: int, spans: Rows, sent: Rows) -> None:

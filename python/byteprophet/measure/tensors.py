@@ -105,6 +105,22 @@ def whole_iterations(spans: Rows) -> Int64Array:
     return found
 
 
+def iterations_since(spans: Sequence[Events], since: int) -> list[int]:
+    """The last consecutive numbers, at least ``since``, that all ranks recorded completely."""
+    common = set.intersection(*(set(whole_iterations(e.rows).tolist()) for e in spans))
+    if not common:
+        raise UserError("no iteration was recorded completely")
+    last = first = max(common)
+    while first - 1 in common and first > since:
+        first -= 1
+    if last < since:
+        raise UserError(
+            f"its last buckets were used from iteration {since} on, and no iteration was "
+            "recorded since then: record more iterations"
+        )
+    return [*range(first, last + 1)]
+
+
 def by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
     """The table of each of ``ranks``, over all lives; UserError if a rank has none."""
     found = {events.origin.rank: events for events in recorded if events.table is table}

@@ -25,11 +25,16 @@ from byteprophet.job.routes import parts_of
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.job.transports import served
-from byteprophet.measure.collectives import iterations_since, lags_ns, operations_of
+from byteprophet.measure.collectives import lags_ns, operations_of
 from byteprophet.measure.computation import Computation, stacked, times_of
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.settings import Told
-from byteprophet.measure.tensors import by_rank, check_extent, measure_tensors
+from byteprophet.measure.tensors import (
+    by_rank,
+    check_extent,
+    iterations_since,
+    measure_tensors,
+)
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.schedulers import PARTITION

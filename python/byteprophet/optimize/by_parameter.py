@@ -59,8 +59,8 @@ class ByParameter:
                 f"{run.directory}: gradients of several local ranks shared buffers, so it is not "
                 f"known when each one was ready: record the job with {FUSION_BYTES}=0"
             )
-        numbers = range(1, job.iterations + 1)
-        model, times = measure_parameters(run, job, numbers, Use.of(job.cluster))
+        # As of ``job``: also the iterations before gradients shared the last buffers.
+        model, times = measure_parameters(run, job, 1, Use.of(job.cluster))
         members = [run.fused.of(name) for name in job.model.names]
         return cls.sharing(job, members, model, times)
 
