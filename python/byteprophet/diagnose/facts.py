@@ -10,8 +10,8 @@ from byteprophet.diagnose.recorded import Recorded
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.machine import describe_machine
+from byteprophet.paced.bound import why_no_bound
 from byteprophet.paced.worker_config import WorkerConfig, read_worker_config
-from byteprophet.runtime_settings import STRATEGY
 from byteprophet.timeline.events import Origin
 from byteprophet.workload.as_job import job_on_links
 
@@ -55,13 +55,10 @@ def facts(run_directory: Path, run: Recorded, paced: WorkerConfig | None) -> dic
 
 def paced_bound_ns(run: Recorded, paced: WorkerConfig | None) -> int | None:
     """The lower bound of a paced job's iteration on its configured links; None: not known."""
-    config = run.config
-    changes = paced is None or paced.next_batch_at is not None or config.get("steps")
-    if changes or config.get("environment", {}).get(STRATEGY):
+    if paced is None or why_no_bound(run.config, paced):
         return None
-    assert paced is not None
     try:
-        return bound_ns(job_on_links(paced.load_workload(), config))
+        return bound_ns(job_on_links(paced.load_workload(), run.config))
     except UserError:
         return None
 

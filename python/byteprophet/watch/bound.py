@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.bound import bound_ns
+from byteprophet.paced.bound import why_no_bound
 from byteprophet.paced.worker_config import read_worker_config
 from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import profile_path, read_profile
-from byteprophet.runtime_settings import STRATEGY
 from byteprophet.workload.as_job import job_on_links
 
 _WORKER = "worker.toml"
@@ -31,23 +31,18 @@ class Bound:
 
 def run_bound(run_directory: Path, config: Mapping[str, Any]) -> Bound:
     """The bound of the run with this ``config.toml``. Raises ``UserError`` for a damaged file."""
-    if config["steps"]:
-        return Bound(None, "links change during the job")
-    if config["environment"].get(STRATEGY):
-        return Bound(None, "a strategy changes the job")
-    paced = (run_directory / _WORKER).is_file()
-    if not paced and not profile_path(run_directory, 0).is_file():
-        return Bound(
-            None, "there is no profile yet" if config["servers"] else "there is no profile"
-        )
-    if paced:
-        worker = read_worker_config(run_directory / _WORKER)
-        if worker.next_batch_at is not None:
-            return Bound(None, "the batch changes during the job")
+    path = run_directory / _WORKER
+    worker = read_worker_config(path) if path.is_file() else None
+    if none := why_no_bound(config, worker):
+        return Bound(None, none)
+    if worker:
         workload, why = worker.load_workload(), "the workload"
-    else:
+    elif profile_path(run_directory, 0).is_file():
         profile = read_profile(profile_path(run_directory, 0))
         workload, why = to_workload(profile, "job"), f"profile {profile.number}"
+    else:
+        yet = " yet" if config["servers"] else ""
+        return Bound(None, f"there is no profile{yet}")
     return Bound(bound_ns(job_on_links(workload, config)), why)
 
 
