@@ -43,23 +43,36 @@ def load_sources(paths: Sequence[Path]) -> list[Events]:
 
     A foreign file that does not state its worker's rank gets its number among files of its kind,
     from 0. Raises ``UserError``, with one line that names the file and what is wrong with it, or
-    that it is of the same kind and rank as another.
+    what another one has, too: a foreign file of the same kind and rank, or a role's table.
     """
     check_once(paths)
     events: list[Events] = []
     seen: Counter[str] = Counter()
     by_rank: dict[str, dict[int, Path]] = defaultdict(dict)
+    by_table: dict[tuple[str, str, int], Path] = {}
     for path in paths:
-        if path.is_dir():
-            events += load_run(path)
-        elif path.suffix == SUFFIX:
-            events.append(load_events(path))
+        if path.is_dir() or path.suffix == SUFFIX:
+            own = load_run(path) if path.is_dir() else [load_events(path)]
+            for table in own:
+                _take_table(by_table, table, path)
+            events += own
         else:
             kind, found = _load_foreign(path, seen)
             seen[kind] += 1
             take_rank(by_rank[kind], found.origin.rank, path)
             events.append(found)
     return events
+
+
+def _take_table(by_table: dict[tuple[str, str, int], Path], table: Events, path: Path) -> None:
+    """Notes that ``path`` has ``table``. Raises ``UserError`` if another source has it, too."""
+    name, role, rank = table.table.name, table.origin.role, table.origin.rank
+    if (name, role, rank) in by_table:
+        raise UserError(
+            f"{path}: has {name} of {role}, as {by_table[name, role, rank]} has: give every "
+            "role of one job once"
+        )
+    by_table[name, role, rank] = path
 
 
 def _load_foreign(path: Path, seen: Counter[str]) -> tuple[str, Events]:
