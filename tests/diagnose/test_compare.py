@@ -60,6 +60,20 @@ def test_unlike_jobs_are_told(tmp_path: Path) -> None:
     assert all(f"note: {note}\n" in console.export_text() for note in notes[:1])
 
 
+def test_shares_of_different_things_are_not_compared(tmp_path: Path) -> None:
+    """A link's use is a share of its rate, or, if that is not known, of the time."""
+    this = saved(tmp_path / "this", ps_job())
+    config = {name: value for name, value in CONFIG.items() if name != "bandwidth_bps"}
+    save_run(tmp_path / "other", ps_job(), config)
+    found = compare(this, diagnose(Run(tmp_path / "other")))
+    shares = {row.what: row for row in found.shares}
+    assert shares["worker 0 push"].this is not None
+    assert shares["worker 0 push"].other is None
+    assert shares["worker 0 computes"].this == shares["worker 0 computes"].other
+    same = {row.what: row for row in compare(this, this).shares}
+    assert same["worker 0 push"].this == same["worker 0 push"].other is not None
+
+
 def small_job() -> list[Events]:
     """``ps_job`` as one worker saw it, with half of its bytes."""
     tables = [table for table in ps_job() if table.origin.role == "worker-0"]

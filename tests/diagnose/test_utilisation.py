@@ -61,6 +61,16 @@ def test_links_servers_and_compute() -> None:
     assert used.busy_rate_bps("push")[0] == pytest.approx(SIZE_BYTES * 8e9 / (12 * MS))
 
 
+def test_the_last_bin_is_as_long_as_it_is() -> None:
+    """Of four bins of 70 ms and one of 20, in which worker 0 computes for 10 and pushes for 8."""
+    used = utilisation(recorded(ps_job(), CONFIG), bin_ns=70 * MS)
+    assert used.widths_ns.tolist() == [70 * MS] * 4 + [20 * MS]
+    assert used.compute[0, -1] == pytest.approx(0.5)
+    assert used.link_busy["push"][0, -1] == pytest.approx(0.4)
+    assert used.mean(used.compute) == pytest.approx([0.6, 0.6])
+    assert used.busy_rate_bps("push")[0] == pytest.approx(SIZE_BYTES * 8e9 / (12 * MS))
+
+
 def test_what_stock_knows() -> None:
     used = utilisation(recorded(stock_job(), CONFIG))
     assert np.isnan(used.link_bytes["push"]).all()

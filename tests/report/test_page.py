@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from byteprophet.diagnose import diagnose
 from byteprophet.diagnose.plain import as_json
+from byteprophet.diagnose.utilisation import utilisation
 from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
 from byteprophet.report.page.build import embedded, last_of
@@ -24,6 +25,8 @@ from byteprophet.report.page.lanes import timeline
 from byteprophet.report.page.series import series
 
 from ..diagnose.hand_made import MS, START_NS, collective_job, ps_job, save_run, stock_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
 
 EVIL = "</script><script>document.title='broken'</script><!-- <script> & \u2028 \"'"
 FIELDS = 5
@@ -173,6 +176,19 @@ def test_a_long_timeline_is_cut(tmp_path: Path) -> None:
     assert sum(len(lane["slices"]) for lane in shown["lanes"]) < 40 * FIELDS
 
 
+def test_as_many_iterations_are_shown_as_fit(tmp_path: Path) -> None:
+    """Also of a job whose first iterations, which are not shown, were recorded."""
+    job = a_job("fifo", iterations=10)
+    save_run(tmp_path, record(job)[0], config_of(job))
+    found = diagnose(Run(tmp_path))
+    lanes = timeline(found)["lanes"]
+    count = sum(len(slices(lane)) for lane in lanes)
+    assert timeline(found, most=count)["left_out"] == 0
+    fewer = timeline(found, most=count - 1)
+    assert fewer["left_out"] == 1
+    assert sum(len(slices(lane)) for lane in fewer["lanes"]) < count
+
+
 def test_a_long_run_is_cut_but_counted(tmp_path: Path) -> None:
     save_run(tmp_path, ps_job())
     data = as_json(diagnose(Run(tmp_path)), None)
@@ -192,3 +208,12 @@ def test_rates_over_time(tmp_path: Path) -> None:
     assert found["starts_ns"] == [0, 100 * MS, 200 * MS]
     assert not found["sampled"]
     assert found["not_sampled"]
+
+
+def test_the_rate_in_the_last_bin_is_that_of_its_time(tmp_path: Path) -> None:
+    save_run(tmp_path, ps_job())
+    found = diagnose(Run(tmp_path))
+    # Four bins of 70 ms, and one of 20 ms, in which 8 of a push's 12 ms are.
+    found = replace(found, utilisation=utilisation(found.run, 70 * MS))
+    rate_bps = 1_200_000 * 8e9 * 8 / 12 / (20 * MS)
+    assert series(found)["push_bps"][0][-1] == pytest.approx(rate_bps, rel=1e-6)

@@ -21,14 +21,16 @@ from byteprophet.cli.main import run_cli
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.job.strategy import Region
+from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
 from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.search import pareto, search
 from byteprophet.simulate.models.load import load_source
+from byteprophet.timeline.tables import TRANSFERS
 
 from ..chromium import needs_chromium, run_chromium
-from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
+from ..diagnose.hand_made import CONFIG, MS, collective_job, ps_job, save_run, stock_job
 from ..measure.recorded_replay import config_of, record
 from ..measure.test_servers import a_job
 from ..optimize.outcomes import no_better, with_servers, without_servers
@@ -108,6 +110,21 @@ addEventListener("load", async () => {
     }
     seen.timeline.push(shown(timeline));
   }
+  document.documentElement.dataset.seen = JSON.stringify(seen);
+});
+"""
+# The rows of the prediction's table; whose gradients are shown first, and what is shown of others.
+TOLD = """
+addEventListener("load", () => {
+  const told = (panel) => document.querySelector(`#${panel}`);
+  const rows = [...told("prediction").querySelector("table")?.rows ?? []];
+  const seen = { prediction: rows.map((row) => [...row.cells].map((cell) => cell.textContent)) };
+  const select = told("gradients").querySelector("select");
+  const label = () => told("gradients").querySelector("figure")?.getAttribute("aria-label");
+  seen.gradients = [select.value, label()];
+  select.value = "0";
+  select.dispatchEvent(new Event("change"));
+  seen.others = [label() ?? null, told("gradients").textContent];
   document.documentElement.dataset.seen = JSON.stringify(seen);
 });
 """
@@ -192,6 +209,34 @@ def test_all_panels_of_a_whole_job(tmp_path: Path, browser: Browser) -> None:
     drawn = Drawn(browser(page, "--dump-dom"))
     drawn.check()
     assert drawn.empty() == []
+
+
+def test_a_prediction_is_of_whole_iterations(tmp_path: Path, browser: Browser) -> None:
+    """Four steps share an update, and a replay gives the time of one."""
+    job = a_job("fifo", iterations=6)
+    used = Used(job.model, replace(job.strategy, accumulation=4), 1, job.push_policy)
+    run = tmp_path / "run"
+    run.mkdir()
+    write_strategy(strategy_path(run), used)
+    page = write(run, record(job)[0], config=config_of(job), script=TOLD)
+    data = as_json(diagnose(Run(run)), None)
+    assert data["bound_ns"] > 3 * data["prediction"]["bound_ns"]
+    seen = json.loads(str(Drawn(browser(page, "--dump-dom")).of("html")[0]["data-seen"]))
+    heads, measured, replayed, _, bound = seen["prediction"]
+    assert heads == ["", "iteration", "against measured"]
+    assert measured[:2] == ["measured", f"{data['settled']['median_ns'] / MS:.1f} ms"]
+    assert bound[:2] == ["lower bound", f"{data['bound_ns'] / MS:.1f} ms"]
+    assert abs(float(replayed[2].removesuffix(" %"))) < 5
+
+
+def test_the_worker_whose_gradients_are_shown_is_chosen(tmp_path: Path, browser: Browser) -> None:
+    """Of several local ranks, the last one sends."""
+    events = [one for one in ps_job() if (one.table, one.origin.rank) != (TRANSFERS, 0)]
+    drawn = Drawn(browser(write(tmp_path / "run", events, script=TOLD), "--dump-dom"))
+    seen = json.loads(str(drawn.of("html")[0]["data-seen"]))
+    assert seen["gradients"] == ["1", "Wait and transfer per gradient of worker-1"]
+    assert seen["others"][0] is None
+    assert "worker-0 recorded no transfers." in seen["others"][1]
 
 
 @pytest.mark.parametrize(

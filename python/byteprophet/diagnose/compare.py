@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from byteprophet.diagnose.breakdown import PARTS
-from byteprophet.diagnose.diagnosis import Diagnosis
+from byteprophet.diagnose.diagnosis import Diagnosis, Share
 from byteprophet.diagnose.facts import LINKS
 
 
@@ -30,8 +30,8 @@ class Comparison:
     """``ratio``: this run's median iteration over the other's, with its 95% interval.
 
     ``parts`` sum to ``iteration``. ``waits``: waits of the computing threads, by tensor, the
-    largest changes first. ``shares``: how busy workers, links and servers were. ``notes``: why the
-    runs are not of the same job on the same links.
+    largest changes first. ``shares``: how busy workers, links and servers were; a link only if both
+    runs limited it, or none did. ``notes``: why the runs are not of the same job on the same links.
     """
 
     ratio: float
@@ -64,7 +64,7 @@ def compare(this: Diagnosis, other: Diagnosis) -> Comparison:
         Change(name, "ns", waited_ns[0].get(name, 0.0), waited_ns[1].get(name, 0.0))
         for name in dict.fromkeys([*waited_ns[0], *waited_ns[1]])
     ]
-    shares = [dict(found.mean_shares()) for found in both]
+    shares = [{one.name: one for one in found.mean_shares()} for found in both]
     return Comparison(
         ratio=over.value,
         ratio_low=over.interval[0],
@@ -73,11 +73,18 @@ def compare(this: Diagnosis, other: Diagnosis) -> Comparison:
         parts=parts,
         waits=sorted(waits, key=lambda c: -abs((c.this or 0) - (c.other or 0))),
         shares=[
-            Change(name, "share", shares[0].get(name), shares[1].get(name))
+            _share_change(name, shares[0].get(name), shares[1].get(name))
             for name in dict.fromkeys([*shares[0], *shares[1]])
         ],
         notes=_differences(this, other),
     )
+
+
+def _share_change(name: str, this: Share | None, other: Share | None) -> Change:
+    """How busy something was. ``other`` is not comparable if it is a share of something else."""
+    if this and other and this.of_rate != other.of_rate:
+        other = None
+    return Change(name, "share", this.share if this else None, other.share if other else None)
 
 
 def _differences(this: Diagnosis, other: Diagnosis) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,17 @@ from byteprophet.measure.run import Run
 from byteprophet.order_statistics import quantile
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
+
+
+class Share(NamedTuple):
+    """Mean utilisation of a worker, a link or a server: its share of the time.
+
+    ``of_rate``: of a link whose rate is known, it is the share of that rate instead.
+    """
+
+    name: str
+    share: float
+    of_rate: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,29 +72,26 @@ class Diagnosis:
         found = self.prediction
         return found.counted, found.recorded_ns * found.job.strategy.accumulation
 
-    def mean_shares(self) -> Iterator[tuple[str, float]]:
-        """Yield the name and mean utilisation of every worker, link and server, where known.
+    def mean_shares(self) -> Iterator[Share]:
+        """Yield the mean utilisation of every worker, link and server, where known."""
+        for one in self._shares():
+            if not np.isnan(one.share):
+                yield one
 
-        For a link with a known rate, this is the share of that rate; for other links, the share of
-        the time in which anything was in flight.
-        """
-        for name, share in self._shares():
-            if not np.isnan(share):
-                yield name, share
-
-    def _shares(self) -> Iterator[tuple[str, float]]:
+    def _shares(self) -> Iterator[Share]:
         used = self.utilisation
         for worker, share in enumerate(used.mean(used.compute).tolist()):
-            yield f"worker {self.run.workers[worker].rank} computes", share
+            yield Share(f"worker {self.run.workers[worker].rank} computes", share)
         for direction in DIRECTIONS:
             rates_bps = used.mean_rate_bps(direction)
             busy = used.mean(used.link_busy[direction])
             for worker, rate_bps in enumerate(rates_bps.tolist()):
                 link_bps = int(used.link_bps[worker])
                 share = rate_bps / link_bps if link_bps else float(busy[worker])
-                yield f"worker {self.run.workers[worker].rank} {direction}", share
+                name = f"worker {self.run.workers[worker].rank} {direction}"
+                yield Share(name, share, of_rate=link_bps > 0)
         for server, share in zip(used.servers.tolist(), used.mean(used.sums).tolist(), strict=True):
-            yield f"server {server} sums", share
+            yield Share(f"server {server} sums", share)
 
 
 def diagnose(source: Run) -> Diagnosis:

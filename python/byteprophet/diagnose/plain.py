@@ -111,7 +111,7 @@ def _path(diagnosis: Diagnosis) -> dict[str, Any]:
 def _utilisation(diagnosis: Diagnosis) -> dict[str, Any]:
     used = diagnosis.utilisation
     return {
-        "mean": dict(diagnosis.mean_shares()),
+        "mean": {one.name: one.share for one in diagnosis.mean_shares()},
         "link_bps": [rate or None for rate in used.link_bps.tolist()],
         **{
             f"{direction}_{name}_bps": whole(rates)

@@ -26,12 +26,13 @@ _SHORTEST_NS = 1_000_000
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Shapes: W workers, S servers, B bins from ``begin_ns`` on, each ``bin_ns`` long.
+    """Shapes: W workers, S servers, B bins from ``begin_ns`` to ``end_ns``.
 
-    ``compute`` (W, B): busy share. ``link_busy``, ``link_bytes``: by direction, (W, B): the share
-    of the time in which anything was in flight, and the bytes; NaN if the worker recorded none of
-    it. ``sums`` (S, B): mean number of a server's threads that sum. ``servers`` (S,): ranks of the
-    servers that recorded. ``link_bps`` (W,): configured payload rate; 0: no limit, or not known.
+    A bin is ``bin_ns`` long, and the last one perhaps shorter. ``compute`` (W, B): busy share.
+    ``link_busy``, ``link_bytes``: by direction, (W, B): the share of the time in which anything was
+    in flight, and the bytes; NaN if the worker recorded none of it. ``sums`` (S, B): mean number of
+    a server's threads that sum. ``servers`` (S,): ranks of the servers that recorded. ``link_bps``
+    (W,): configured payload rate; 0: no limit, or not known.
     """
 
     begin_ns: int
@@ -51,14 +52,20 @@ class Utilisation:
 
     def busy_rate_bps(self, direction: str) -> Floats:
         """Mean rate while anything was in flight, (W,)."""
-        busy_ns = self.link_busy[direction].sum(axis=1) * self.bin_ns
+        busy_ns = (self.link_busy[direction] * self.widths_ns).sum(axis=1)
         rates: Floats = self.link_bytes[direction].sum(axis=1) * 8e9 / np.maximum(1, busy_ns)
         return rates
 
     def mean(self, shares: Floats) -> Floats:
         """The mean over the window of one of the shares above: from shape (n, B) to (n,)."""
-        means: Floats = shares.sum(axis=1) * self.bin_ns / self._window_ns
+        means: Floats = (shares * self.widths_ns).sum(axis=1) / self._window_ns
         return means
+
+    @property
+    def widths_ns(self) -> Ints:
+        """The length of each bin, (B,)."""
+        widths_ns: Ints = np.diff(_edges_ns(self.begin_ns, self.end_ns, self.bin_ns))
+        return widths_ns
 
     @property
     def _window_ns(self) -> int:
@@ -69,8 +76,8 @@ def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
     """Utilisation over all measured iterations; ``bin_ns`` None: suitable for a picture."""
     begin_ns, end_ns = run.window_ns
     width_ns = bin_ns or max(_SHORTEST_NS, -(-(end_ns - begin_ns) // _MOST_BINS))
-    # The last bin may be shorter, because it ends with the window.
-    edges_ns = np.minimum(np.arange(begin_ns, end_ns + width_ns, width_ns), end_ns)
+    edges_ns = _edges_ns(begin_ns, end_ns, width_ns)
+    widths_ns = np.diff(edges_ns)
     shape = len(run.workers), len(edges_ns) - 1
     compute = np.full(shape, np.nan)
     busy_ns, link_bytes = (
@@ -92,13 +99,19 @@ def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
         begin_ns=begin_ns,
         end_ns=end_ns,
         bin_ns=width_ns,
-        compute=compute / width_ns,
-        link_busy={name: times / width_ns for name, times in busy_ns.items()},
+        compute=compute / widths_ns,
+        link_busy={name: times / widths_ns for name, times in busy_ns.items()},
         link_bytes=link_bytes,
-        sums=_sums(run, servers, edges_ns) / width_ns,
+        sums=_sums(run, servers, edges_ns) / widths_ns,
         servers=servers,
         link_bps=link_rates_bps(run),
     )
+
+
+def _edges_ns(begin_ns: int, end_ns: int, width_ns: int) -> Ints:
+    """Between which bins lie, shape (B + 1,)."""
+    edges_ns: Ints = np.minimum(np.arange(begin_ns, end_ns + width_ns, width_ns), end_ns)
+    return edges_ns
 
 
 def shared_out(

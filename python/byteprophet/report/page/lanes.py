@@ -5,8 +5,8 @@
                 time (``diagnose/links.py``); collectives
     server      sums, on as many lanes as there were at once
 
-Times are whole numbers of ``UNIT_NS``, from the first shown iteration's begin. So many iterations
-are shown that the page stays small.
+Times are whole numbers of ``UNIT_NS``, from the first shown iteration's begin. As many
+iterations are shown as keep the page small, and at least one.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
     lanes = [lane for lane in _lanes(diagnosis, kinds, names) if len(lane[2].kind)]
     own = run.workers[diagnosis.path.worker]
     count = len(own.starts_ns)
-    per_iteration = sum(len(slices.kind) for _, _, slices in lanes) / count
-    shown = max(1, min(count, int(most / max(1.0, per_iteration))))
-    begin_ns = min(int(worker.starts_ns[-shown]) for worker in run.workers)
+    begins_ns = np.min([worker.starts_ns for worker in run.workers], axis=0)
     end_ns = max(int(worker.ends_ns[-1]) for worker in run.workers)
+    shown = _iterations_of(most, lanes, begins_ns, end_ns)
+    begin_ns = int(begins_ns[-shown])
     lanes = [(role, label, _within(slices, begin_ns, end_ns)) for role, label, slices in lanes]
     return {
         **drawn(lanes, kinds, names, begin_ns, end_ns),
@@ -98,6 +98,17 @@ def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _iterations_of(most: int, lanes: Sequence[Lane], begins_ns: Ints, end_ns: int) -> int:
+    """How many of the last iterations, at least one, have ``most`` slices or fewer.
+
+    ``begins_ns``: of all iterations; ``end_ns``: of the last.
+    """
+    seen = [slices.end_ns[slices.begin_ns < end_ns] for _, _, slices in lanes]
+    ends_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *seen]))
+    counts = len(ends_ns) - np.searchsorted(ends_ns, begins_ns, "right")
+    return max(1, int((counts <= most).sum()))
 
 
 def drawn(

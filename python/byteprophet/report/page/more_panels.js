@@ -13,10 +13,12 @@ function gradientsPanel(data) {
       folded("Numbers", table([["", "text"], ["gradient", "text wide"], ["size"], ["wait"], ["transfer"], ["computation waits"]],
         rows.map((row, place) => [place, row.name, bytes(row.size_bytes), ms(row.wait_ns, 2), ms(row.transfer_ns, 2), ms(row.exposed_ns, 2)]))));
   };
-  choose(Math.max(0, data.gradients.findIndex((rows) => rows.length)));
+  // Of several local ranks, only the last one sends.
+  const first = data.gradients.findIndex((rows) => rows.length);
+  choose(first);
   return [
     html("p", { class: "soft" }, "Medians over iterations. Wait: from ready to its first partition sent; transfer: from there to the sum of its last partition here (Figure 11 of the Prophet paper)."),
-    html("div", { class: "controls" }, chooser("Of", data.workers, 0, choose)),
+    html("div", { class: "controls" }, chooser("Of", data.workers, first, choose)),
     legend([["wait", "var(--queued)"], ["transfer", "var(--forward)"], ["computation waits for it", "var(--others)"]]),
     holder,
   ];
@@ -82,17 +84,21 @@ function predictionPanel(data) {
   const found = data.prediction;
   if (!found) return [missing(`Not replayed: ${data.not_predicted}.`)];
   const times = data.iteration_ns;
+  // A replay gives the time of one step; an iteration has all steps that share an update.
+  const steps = found.assumptions.accumulation;
+  const replayed = found.iteration_ns;
   const rows = [
-    { label: "measured", value: found.measured_ns, low: times.p10, high: times.p90, fill: "var(--forward)", note: "10 to 90 % of all iterations" },
-    { label: "replayed", value: found.iteration_ns.median, low: found.iteration_ns.low, high: found.iteration_ns.high, fill: "var(--backward)", note: "with its interval" },
-    { label: "Daydream", value: found.daydream_ns, fill: "var(--other)", note: "each tensor alone on the link" },
-    { label: "lower bound", value: found.bound_ns, fill: "var(--computation)", note: "no schedule is faster" },
+    { label: "measured", value: data.settled.median_ns, low: times.p10, high: times.p90, fill: "var(--forward)", note: "10 to 90 % of all iterations" },
+    { label: "replayed", value: steps * replayed.median, low: steps * replayed.low, high: steps * replayed.high, fill: "var(--backward)", note: "with its interval" },
+    { label: "Daydream", value: steps * found.daydream_ns, fill: "var(--other)", note: "each tensor alone on the link" },
+    { label: "lower bound", value: data.bound_ns, fill: "var(--computation)", note: "no schedule is faster" },
   ];
-  const off = (value) => { const error = value / found.measured_ns - 1; return signed(percent(error), error); };
+  const off = (value) => { const error = value / data.settled.median_ns - 1; return signed(percent(error), error); };
   const said = Object.entries(found.assumptions).map(([name, value]) => [name, value !== null && typeof value === "object" ? JSON.stringify(value) : String(value)]);
   return [
     html("p", { class: "soft" }, "The recorded job, replayed on virtual time under its own policy, beside what was measured and simpler answers."),
-    found.measured_ns === times.median ? null : html("p", { class: "soft" }, `Only iterations after the policy had settled are replayed, so their median differs from that of all, ${ms(times.median, 1)}.`),
+    data.settled.iterations === data.counted ? null : html("p", { class: "soft" }, `Only the last ${data.settled.iterations} iterations are replayed, from when the policy had settled; the median of all is ${ms(times.median)}.`),
+    steps === 1 ? null : html("p", { class: "soft" }, `An iteration has ${steps} of the script's steps, which share an update.`),
     intervalBars("Iteration times: measured, replayed, Daydream's model, lower bound", rows),
     table([["", "text"], ["iteration"], ["against measured"]], rows.map((row) => [row.label, ms(row.value, 1), row.label === "measured" ? "" : off(row.value)])),
     folded("What the replay assumes", table([["", "text"], ["", "text wide"]], said)),

@@ -24,7 +24,7 @@ def series(diagnosis: Diagnosis) -> dict[str, Any]:
     used = diagnosis.utilisation
     rates = {
         f"{direction}_bps": [
-            None if np.isnan(row).any() else whole(row * 8e9 / used.bin_ns) for row in rows
+            None if np.isnan(row).any() else whole(row * 8e9 / used.widths_ns) for row in rows
         ]
         for direction, rows in used.link_bytes.items()
     }
