@@ -128,6 +128,32 @@ def test_figures_change(tmp_path: Path, browser: Browser, width: int) -> None:
     text = drawn.text
     assert "160.00 Mbit/s" in text or "160 Mbit/s" in text
     assert 'class="badge running"' in text
+    assert ">reporting<" in text
+    assert ">The charts are of the first" not in text
+
+
+class Many:
+    """A run of ten workers, which are all as the first one of ``Growing``."""
+
+    def __init__(self, run: Path) -> None:
+        self._growing = Growing(run)
+
+    def look(self) -> dict[str, Any]:
+        state = self._growing.look()
+        first = state["workers"][0]
+        workers = [{**first, "role": f"worker-{rank}", "rank": rank} for rank in range(10)]
+        return {**state, "workers": workers}
+
+
+@needs_chromium
+def test_workers_beyond_the_first_have_no_charts_and_are_counted(
+    tmp_path: Path, browser: Browser
+) -> None:
+    with serve(Many(tmp_path / "run")) as server:
+        drawn = browser(server.address)
+    assert drawn.of("html")[0]["data-errors"] == "0"
+    assert len(drawn.of("figure")) == 1 + 2 * 8
+    assert drawn.text.count("The charts are of the first 8 of 10 workers.") == 2
 
 
 @needs_chromium

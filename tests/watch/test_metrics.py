@@ -110,8 +110,10 @@ def test_labels_that_are_anything(tmp_path: Path) -> None:
 
 def test_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    samples, _ = parse(metrics_text(RunWatch(tmp_path / "run").look()))
+    state = RunWatch(tmp_path / "run").look()
+    samples, _ = parse(metrics_text({**state, "problems": ["a", "b"]}))
     assert value(samples, "job_running", run="run") == 0
+    assert value(samples, "problems", run="run") == 2
 
 
 def queries(dashboard: Any) -> list[str]:

@@ -36,6 +36,8 @@ def test_rates_of_links_and_waits() -> None:
     assert found.wait_share == 0.25
     assert (found.held_ns, found.travel_ns, found.peers_ns) == (10, 20, 5)
     assert rates.points() == [(1.0, 1_040_000, 2_000_000, 64, 0.25)]
+    assert rates.latest(age_s=2.9) == found
+    assert rates.latest(age_s=3.1) is None  # it was killed or stopped
 
 
 def test_rates_of_the_interfaces_of_a_job_without_servers() -> None:

@@ -27,6 +27,7 @@ from .hand_made import (
     status,
     write_status,
 )
+from .test_terminal import text_of
 
 FIELDS = {
     "schema": int, "run": str, "unix_s": float, "status": str, "failed": (str, type(None)),
@@ -95,6 +96,26 @@ def test_figures_of_a_running_job_change(tmp_path: Path) -> None:
     clock.now_s += 60
     third = check(watch.look())
     assert (third["status"], third["silent_s"]) == ("silent", 60.0)
+
+
+def test_a_worker_that_was_killed_has_no_rates(tmp_path: Path) -> None:
+    """Its last file still says that it is watched, and that it has not left."""
+    run, clock = make_run(tmp_path / "run"), Clock()
+    watch = RunWatch(run, clock)
+    for second in range(6):
+        for rank in range(2 if second < 2 else 1):
+            sums = {"links": [link(push_bytes=125_000 * second)], "transfers": second}
+            at_ns = (10_000 + 1000 * second) * MS_NS
+            write_status(run, status(rank, monotonic_ns=at_ns, unix_ns=at_ns, **sums))
+        clock.now_s += 1
+        state = check(watch.look())
+    lives, killed = state["workers"]
+    assert (lives["push_bps"], killed["push_bps"]) == (1_000_000, None)
+    assert (len(lives["links"]), killed["links"]) == (1, [])
+    assert (lives["peers_ns"], killed["peers_ns"]) == (0, None)
+    shown = text_of(state)
+    assert "worker-1 (silent for 4 s)" in shown
+    assert "worker-0 (" not in shown
 
 
 def test_plans_and_warnings_as_they_come(tmp_path: Path) -> None:
@@ -213,6 +234,10 @@ def test_the_bound_of_a_paced_job(tmp_path: Path) -> None:
     # The only gradient is ready after 6 ms, crosses the link, and only then can forward run.
     link_ns = round(8e6 / 956_400_000 * 1e9)
     assert abs(iteration["bound_ns"] - (10_000_000 + link_ns)) < 1000
+    with (run / "worker.toml").open("a") as file:
+        file.write('strategies = ["", "half.json"]\n')  # in turn, in one job
+    iteration = check(RunWatch(run).look())["iteration"]
+    assert (iteration["bound_ns"], iteration["bound_why"]) == (None, "a strategy changes the job")
 
 
 def test_the_bound_of_a_job_without_servers(tmp_path: Path) -> None:

@@ -50,6 +50,20 @@ def test_a_running_job(tmp_path: Path) -> None:
     assert "predicted 90.0 ms, in order of arrival: the processor is the limit" in shown
 
 
+def test_rows_beyond_the_first_are_counted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    watch = RunWatch(run)
+    for look in range(2):
+        links = [link(server, push_bytes=1000 * look) for server in range(20)]
+        write_status(run, status(0, links=links, monotonic_ns=(1000 + look) * MS_NS))
+        for rank in range(1, 17):
+            write_status(run, status(rank))
+        state = watch.look()
+    shown = text_of(state)
+    assert "and 4 more links" in shown
+    assert "and 1 more worker " in shown.replace("\n", " ")
+
+
 def test_the_command_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path / "run")
     write_status(run, status(0, ended=True, watching=False))

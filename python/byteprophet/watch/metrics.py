@@ -46,7 +46,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "plan_number": ("gauge", "The number of the plan in use."),
     "log_lines_total": ("counter", "Warnings and errors of byteprophet in a role's log."),
     "role_exit_status": ("gauge", "How a role ended; no sample while it runs."),
-    "unreadable_files": ("gauge", "Files of the run directory that cannot be read now."),
+    "problems": ("gauge", "What the viewer cannot show now, such as files that it cannot read."),
 }
 
 _Sample = tuple[Mapping[str, str], float | int | None]
@@ -81,7 +81,7 @@ def _samples(state: Mapping[str, Any]) -> dict[str, list[_Sample]]:
             for row in state["warnings"]["counts"]
         ],
         "role_exit_status": [({"role": r["name"]}, r["exit_status"]) for r in state["roles"]],
-        "unreadable_files": [({}, len(state["problems"]))],
+        "problems": [({}, len(state["problems"]))],
     }
     for worker in state["workers"]:
         for name, labels, value in _of_worker(worker):

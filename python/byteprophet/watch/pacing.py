@@ -44,12 +44,13 @@ class Pacing:
     def __init__(self) -> None:
         self._starts: dict[str, dict[int, int]] = {}  # by role and number, on the common clock
         self._lives: dict[str, tuple[int, str]] = {}
+        self.one_clock = True  # all workers are on one machine
 
     def add(self, statuses: Mapping[str, LiveStatus]) -> None:
         """Adds the latest file of each role."""
-        one_machine = len({status.machine for status in statuses.values()}) == 1
+        self.one_clock = len({status.machine for status in statuses.values()}) <= 1
         for role, status in statuses.items():
-            ahead_ns = 0 if one_machine else status.unix_ns - status.monotonic_ns
+            ahead_ns = 0 if self.one_clock else status.unix_ns - status.monotonic_ns
             starts = self._starts.setdefault(role, {})
             life = (status.pid, status.machine)
             if self._lives.setdefault(role, life) != life:
@@ -120,19 +121,24 @@ class Pacing:
 
 
 def straggler_of(
-    lateness: Mapping[str, Lateness], iteration_ns: int | None, peers_ns: Mapping[str, int]
+    lateness: Mapping[str, Lateness],
+    iteration_ns: int | None,
+    peers_ns: Mapping[str, int],
+    *,
+    one_clock: bool,
 ) -> str | None:
     """The role that the others clearly wait for, if there is one.
 
     It begins last in two iterations of three, at least ten of them. Besides, either it begins late
     by 2% of an iteration, or each of the others waits longer for answers than it does by as much.
+    If the workers have several clocks, only such waits count: a clock may be wrong by more.
     ``peers_ns``: by role, the mean time from acknowledgement to answer, as far as it is known.
     """
     for role, late in lateness.items():
         if late.of < 10 or 3 * late.last < 2 * late.of or not iteration_ns:
             continue
         others_ns = [ns for other, ns in peers_ns.items() if other != role]
-        if 50 * late.behind_ns >= iteration_ns:
+        if one_clock and 50 * late.behind_ns >= iteration_ns:
             return role
         known = role in peers_ns and len(others_ns) == len(lateness) - 1
         if known and 50 * (min(others_ns) - peers_ns[role]) >= iteration_ns:

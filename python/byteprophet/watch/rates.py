@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from byteprophet.watch.live_file import LiveLink, LiveStatus
 
-_SPAN_NS = 3_000_000_000
+SPAN_S = 3.0
+"""Rates are of so long, and there are none of a worker that has not written for so long."""
 _MOST_SAMPLES = 64
 _MOST_POINTS = 300
 
@@ -91,12 +92,19 @@ class WorkerRates:
                 (time_s, found.push_bps, found.pull_bps, found.in_flight_bytes, found.wait_share)
             )
 
-    def latest(self) -> Rates | None:
-        """The rates over the last seconds; None if they are not known, or the worker has left."""
+    def latest(self, age_s: float = 0.0) -> Rates | None:
+        """The rates over the last seconds; None if they are not known, or the worker has left.
+
+        ``age_s``: since the latest file was seen to be new. A worker that was killed or stopped
+        leaves one that says nothing of it.
+        """
+        if age_s > SPAN_S:
+            return None
         if len(self._files) < 2 or not self._files[-1].watching or self._files[-1].ended:
             return None
         new = self._files[-1]
-        recent = [file for file in self._files if new.monotonic_ns - file.monotonic_ns <= _SPAN_NS]
+        since_ns = new.monotonic_ns - SPAN_S * 1e9
+        recent = [file for file in self._files if file.monotonic_ns >= since_ns]
         old = recent[0] if len(recent) > 1 else self._files[-2]
         span_ns = new.monotonic_ns - old.monotonic_ns
         if not old.watching or span_ns <= 0:

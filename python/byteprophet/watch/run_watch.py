@@ -162,15 +162,17 @@ class RunWatch:
             self._problem(self._bound_problem)
 
     def _straggler(self) -> str | None:
+        now_s = self._clock()
         peers_ns: dict[str, int] = {}
         for role, status in self._statuses.items():
-            rates = self._rates[role].latest()
+            rates = self._rates[role].latest(now_s - self._changed_s[role])
             if rates is not None and rates.peers_ns is not None:
                 peers_ns[role] = rates.peers_ns
             elif status.transfers:  # of all the time in which somebody watched
                 peers_ns[role] = status.peers_ns // status.transfers
         lateness, iteration_ns = self._pacing.lateness(), self._pacing.slowest_median_ns()
-        return straggler_of(lateness, iteration_ns, peers_ns)
+        one_clock = self._pacing.one_clock
+        return straggler_of(lateness, iteration_ns, peers_ns, one_clock=one_clock)
 
     def _feed_all(self) -> str | None:
         """Notes what has happened, and returns the straggler."""

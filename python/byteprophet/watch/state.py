@@ -152,7 +152,7 @@ def _facts(config: Mapping[str, Any] | None) -> dict[str, Any]:
 def _worker(role: str, seen: Seen, lateness: Mapping[str, Lateness]) -> dict[str, Any]:
     status = seen.statuses[role]
     history = seen.rates[role]
-    rates = history.latest()
+    rates = history.latest(seen.age_s[role])
     late = lateness.get(role)
     points = history.points()
     columns = list(zip(*points, strict=True)) if points else [()] * 5

@@ -19,13 +19,14 @@ _LONGEST_BYTES = 1 << 18
 class Tail:
     """``most_bytes``: at most so much is read at a look.
 
-    Of a file that is longer when it is first seen, the end is read. ``skipped``: whether something
-    was left out. ``files``: how many files there have been, each in place of the one before.
+    Of a file that is longer when it is first seen, the end is read. ``left_out``: what was not read
+    of this file, in words. ``files``: how many files there have been, each in place of the one
+    before.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.path = path
-        self.skipped = False
+        self.left_out: set[str] = set()
         self.files = 0
         self._most_bytes = most_bytes
         self._file: tuple[int, int] | None = None  # device and inode
@@ -63,28 +64,36 @@ class Tail:
             self._partial = b""
             # In the middle of a file is the middle of a line.
             self._in_long_line = self._offset > 0
-            self.skipped = self.skipped or self._offset > 0
+            beginning = f"all but its last {self._most_bytes >> 20} MiB"
+            self.left_out = {beginning} if self._offset else set()
 
     def _split(self, piece: bytes) -> list[bytes]:
         *whole, self._partial = (self._partial + piece).split(b"\n")
         if whole and self._in_long_line:
             del whole[0]
             self._in_long_line = False
-        if len(self._partial) > _LONGEST_BYTES:
-            self._partial = b""
-            self._in_long_line = self.skipped = True
-        return [line for line in whole if len(line) <= _LONGEST_BYTES]
+        short = [line for line in whole if len(line) <= _LONGEST_BYTES]
+        is_too_long = len(self._partial) > _LONGEST_BYTES
+        if is_too_long:
+            self._partial, self._in_long_line = b"", True
+        if is_too_long or len(short) < len(whole):
+            self.left_out.add(f"lines of more than {_LONGEST_BYTES >> 10} KiB")
+        return short
 
 
 def new_lines(tail: Tail, problem: Callable[[str], None]) -> list[bytes]:
-    """The lines since the last look; of a file that cannot be read, none, and ``problem`` is told.
+    """The lines since the last look. ``problem`` is told what was left out of the file.
 
-    A file that does not exist is no problem: it may come.
+    It is also told of a file that cannot be read, which then has no lines. A file that does not
+    exist is no problem: it may come.
     """
     try:
-        return tail.lines()
+        lines = tail.lines()
     except FileNotFoundError:
         return []
     except OSError as error:
         problem(f"{tail.path}: cannot be read: {error.strerror or error}")
         return []
+    if tail.left_out:
+        problem(f"{tail.path}: {' and '.join(sorted(tail.left_out))} are left out")
+    return lines

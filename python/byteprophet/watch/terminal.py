@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from byteprophet.errors import one_line
+from byteprophet.watch.rates import SPAN_S
 from byteprophet.watch.sources import PERIOD_S, Shared
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -136,6 +137,8 @@ def _workers(state: Mapping[str, Any]) -> Table:
     for worker in state["workers"][:_MOST_ROWS]:
         late = worker["late"]
         mark = " (straggler)" if worker["role"] == state["straggler"] else ""
+        if worker["age_s"] > SPAN_S and not worker["ended"]:
+            mark += f" (silent for {worker['age_s']:.0f} s)"
         table.add_row(
             _plain(worker["role"]) + mark,
             str(worker["iterations"]),
@@ -145,14 +148,14 @@ def _workers(state: Mapping[str, Any]) -> Table:
             _or_dash(late, lambda one: _ms(one["behind_ns"])),
             _or_dash(worker["peers_ns"], _ms),
         )
-    more = len(state["workers"]) - _MOST_ROWS
-    table.caption = f"and {more} more workers" if more > 0 else None
+    table.caption = _more(len(state["workers"]), "worker")
     return table
 
 
 def _links(workers: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("link", "push", "busy", "pull", "busy", "window", "limit")
     rows = [(worker, link) for worker in workers for link in worker["links"]]
+    table.caption = _more(len(rows), "link")
     for worker, link in rows[:_MOST_ROWS]:
         server = "interfaces" if link["server"] is None else f"server {link['server']}"
         table.add_row(
@@ -165,6 +168,11 @@ def _links(workers: Sequence[Mapping[str, Any]]) -> Table:
             _or_dash(worker["limit_bps"], _mbit),
         )
     return table
+
+
+def _more(count: int, what: str) -> str | None:
+    """What stands below a table of so many rows, of which it shows only the first."""
+    return f"and {_counted(count - _MOST_ROWS, f'more {what}')}" if count > _MOST_ROWS else None
 
 
 def _waits(workers: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,6 +6,9 @@ const known = (value, text) => (value === null || value === undefined ? "–" : 
 const titled = (title, figure) => html("div", null, html("h3", null, title), figure);
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
+// What stands below charts if there are more workers than charts.
+const leftOut = (workers) => (workers.length > MOST_CHARTS ? html("p", { class: "soft" }, `The charts are of the first ${MOST_CHARTS} of ${workers.length} workers. The table has all.`) : null);
+
 function card(name, value, note) {
   return html("div", { class: "card" }, name, html("b", null, value), note ? html("small", null, note) : null);
 }
@@ -74,7 +77,8 @@ function links() {
     },
   }));
   return ({ workers }) => {
-    const drawn = workers.filter((worker) => worker.series.unix_s.length > 1).slice(0, MOST_CHARTS);
+    const able = workers.filter((worker) => worker.series.unix_s.length > 1);
+    const drawn = able.slice(0, MOST_CHARTS);
     if (!drawn.length) return [missing("Nothing is known of the links yet. Workers tell it while they are watched.")];
     for (const worker of drawn) {
       const x = age(worker);
@@ -85,7 +89,7 @@ function links() {
     if (drawn.some((worker) => worker.limit_bps)) entries.push(["limit of the link, payload", "var(--bound)", true]);
     return [
       html("p", { class: "soft" }, "Payload over the last minutes. Below, \"busy\" is the rate while anything was in flight, \"window\" the most bytes in flight at once, \"estimate\" the network monitor's."),
-      legend(entries), html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), linksTable(workers),
+      legend(entries), html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), leftOut(able), linksTable(workers),
       () => drawn.forEach(({ role }) => figures(role).show(state.get(role))),
     ];
   };
@@ -99,7 +103,7 @@ function linksTable(workers) {
       mbit(link.pull_bps), known(link.pull_busy_bps, mbit), known(estimate("pull"), mbit), known(link.in_flight_bytes, bytes),
     ];
   }));
-  if (!rows.length) return missing("No worker tells its rates now.");
+  if (!rows.length) return missing("No worker reports its rates now.");
   const heads = ["worker", "server", "push", "busy", "estimate", "pull", "busy", "estimate", "window"];
   return table(heads.map((head, place) => [head, place < 2 ? "text" : ""]), rows);
 }
@@ -115,7 +119,8 @@ function workersPanel() {
   }));
   return ({ workers, straggler }) => {
     if (!workers.length) return [missing("No worker has written a status file.")];
-    const drawn = workers.filter((worker) => worker.series.wait_share.filter((share) => share !== null).length > 1).slice(0, MOST_CHARTS);
+    const able = workers.filter((worker) => worker.series.wait_share.filter((share) => share !== null).length > 1);
+    const drawn = able.slice(0, MOST_CHARTS);
     for (const worker of drawn) state.set(worker.role, [age(worker), worker.series.wait_share.map((share) => (share === null ? null : 100 * share))]);
     const rows = workers.map((worker) => [
       worker.role, String(worker.iterations), known(worker.median_ns, duration), known(worker.wait_share, percent),
@@ -127,7 +132,7 @@ function workersPanel() {
     shown.querySelectorAll("tbody tr").forEach((row, place) => row.classList.toggle("marked", workers[place].role === straggler));
     return [
       html("p", { class: "soft" }, "Share of time in which the training waited for parameters; how often a worker began its iteration last, and its median delay; means per partition: held by the policy, and on its way from there to the answer; of that, the part after the acknowledgement, in which other workers were missing."),
-      html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), shown, ...longest(workers),
+      html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), leftOut(able), shown, ...longest(workers),
       () => drawn.forEach(({ role }) => figures(role).show(state.get(role))),
     ];
   };
@@ -135,7 +140,7 @@ function workersPanel() {
 
 function told(worker) {
   if (worker.ended) return "has left the job";
-  return worker.age_s > 5 ? `silent for ${worker.age_s.toFixed(0)} s` : worker.watching ? "tells" : "is being asked";
+  return worker.age_s > 3 ? `silent for ${worker.age_s.toFixed(0)} s` : worker.watching ? "reporting" : "not reporting yet";
 }
 
 function longest(workers) {

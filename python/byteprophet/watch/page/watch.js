@@ -3,6 +3,7 @@
 // without data has data-empty. A panel that fails says so, and the others are drawn.
 
 const PERIOD_MS = 1000;
+const TIMEOUT_MS = 10_000;
 const root = document.documentElement;
 
 function badge(state) {
@@ -48,7 +49,7 @@ async function main() {
   for (;;) {
     if (!document.hidden) {
       try {
-        const answer = await fetch(`state${location.search}`, { cache: "no-store" });
+        const answer = await fetch(`state${location.search}`, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
         const text = await answer.text();
         if (!answer.ok) throw new Error(text);
         const state = JSON.parse(text);
