@@ -56,11 +56,11 @@ def in_processes(
             for _ in range(processes):
                 ours, process = _started(function, begin)
                 process_of[ours] = process
-        busy = [ours for ours in process_of if _sent(ours, left)]
+        busy = [ours for ours, process in process_of.items() if _sent(ours, process, left)]
         while busy:
             for ours in wait(busy):
                 results = _received(ours, process_of[ours])
-                if not _sent(ours, left):
+                if not _sent(ours, process_of[ours], left):
                     busy.remove(ours)
                 yield from results
     finally:
@@ -81,18 +81,26 @@ def _started(
     return ours, process
 
 
-def _sent(ours: Any, left: Iterator[Sequence[Item]]) -> bool:
+def _sent(ours: Any, process: SpawnProcess, left: Iterator[Sequence[Item]]) -> bool:
     """Whether there was something to send."""
     items = next(left, None)
     if items is not None:
-        ours.send(items)
+        with _end_is_told(process):
+            ours.send(items)
     return items is not None
 
 
 def _received(ours: Any, process: SpawnProcess) -> Any:
-    try:
+    with _end_is_told(process):
         return ours.recv()
-    except EOFError:
+
+
+@contextmanager
+def _end_is_told(process: SpawnProcess) -> Iterator[None]:
+    """Raises ``JobFailed`` if ``process`` has ended. If it left items unread, the pipe is reset."""
+    try:
+        yield
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         process.join()
         raise JobFailed(
             f"a process of the search has ended with status {process.exitcode}; one that was "
