@@ -99,6 +99,23 @@ def test_a_constant_on_which_a_time_hardly_depends_is_no_factor_without_bound() 
     assert abs(found.errors[0]) < abs(found.errors_before[0]) / 2
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_constants_that_are_fully_correlated_move_together(sign: float) -> None:
+    names = ("gpu.matmul_efficiency", "gpu.memory_efficiency")
+    pairs = {names: sign, names[::-1]: sign}
+    cluster = replace(CLUSTER, beliefs=replace(CLUSTER.beliefs, correlations=pairs))
+    found = calibrate(ran(cluster, 1, factor=1.03), cluster, "a test")
+    before, after = ({one.name: one for one in each} for each in (found.before, found.after))
+    moved = [
+        math.log(after[name].value / before[name].value) / before[name].uncertainty
+        for name in names
+    ]
+    assert moved[0] < -0.1
+    assert moved[1] == pytest.approx(sign * moved[0], rel=1e-6)
+    correlation = found.cluster.beliefs.correlations[names]
+    assert correlation == pytest.approx(sign, abs=1e-6)
+
+
 def test_if_all_constants_are_exact_runs_set_none() -> None:
     exact = {one.name: Source("exact", 0.0) for one in constants(CLUSTER)}
     cluster = replace(CLUSTER, beliefs=Beliefs(exact))
@@ -205,5 +222,23 @@ def test_runs_are_read(tmp_path: Path, name: str) -> None:
 def test_wrong_runs_are_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        read_runs(path, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("before", "within", "said"),
+    [
+        ("sequence = 4096\n", "", "runs.toml: sequence: there is no such key: use one table"),
+        ("", "sequence = 0\n", "run 1: sequence is 0: must be a positive whole number"),
+        ("", "sequence = false\n", "run 1: sequence is False: must be"),
+    ],
+)
+def test_no_key_of_a_file_of_runs_is_ignored(
+    tmp_path: Path, before: str, within: str, said: str
+) -> None:
+    path = tmp_path / "runs.toml"
+    run = 'model = "gpt2"\nstrategy = ""\ngpus = 1\nseconds = 0.25\n'
+    path.write_text(f"{before}[[runs]]\n{run}{within}", encoding="utf-8")
     with pytest.raises(UserError, match=said):
         read_runs(path, CLUSTER)

@@ -127,14 +127,14 @@ def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrate
     first = found = _linearise(runs, current, names)
     stated = covariance(cluster, before)
     wider = _wider(measured - first.predicted, first.slopes, stated)
-    known = np.linalg.pinv(wider**2 * stated)
+    known = wider**2 * stated
     counts = np.ones(len(runs))  # at first all the same: what is far off then may be the constants
     for number in range(_MOST_STEPS):
         errors = measured - found.predicted
         if number >= _BEFORE_COUNTING:
             counts = _counts(errors)
-        pull = known @ (start - at) + found.slopes.T @ (counts * errors) / NOISE**2
-        step = np.linalg.solve(known + _information(counts, found.slopes), pull)
+        gain = _gain(known, counts, found.slopes)
+        step = start + gain @ (errors + found.slopes @ (at - start)) - at
         too_large = float(np.abs(step).max()) / _LARGEST_STEP
         step /= max(1.0, too_large)
         current = with_constants(current, dict(zip(names, np.exp(at + step), strict=True)))
@@ -147,9 +147,9 @@ def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrate
         settled = float(np.abs((at - before_at) / spread).max()) < _ENOUGH
         if settled and number >= _BEFORE_COUNTING:
             break
-    information = _information(_counts(measured - found.predicted), found.slopes)
-    posterior = np.asarray(np.linalg.inv(known + information), np.float64)
-    set_by_runs = _set_by_runs(before, at - start, wider**2 * stated, posterior)
+    counts = _counts(measured - found.predicted)
+    posterior = known - _gain(known, counts, found.slopes) @ found.slopes @ known
+    set_by_runs = _set_by_runs(before, at - start, known, posterior)
     beliefs = _beliefs(cluster.beliefs, before, posterior, set_by_runs, source)
     current = replace(current, beliefs=beliefs)
     return Calibrated(
@@ -159,7 +159,7 @@ def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrate
         errors_before=tuple(np.expm1(first.predicted - measured).tolist()),
         errors=tuple(np.expm1(found.predicted - measured).tolist()),
         set_by_runs=set_by_runs,
-        learnt=float(np.trace(posterior @ information)),
+        learnt=float(np.trace(posterior @ _information(counts, found.slopes))),
         wider=wider,
     )
 
@@ -195,6 +195,17 @@ def _counts(errors: Vector) -> Vector:
     usual = max(NOISE, 1.48 * float(np.median(np.abs(errors))))
     counts: Vector = 1 / (1 + (errors / (_FAR * usual)) ** 2)
     return counts
+
+
+def _gain(known: Vector, counts: Vector, slopes: Vector) -> Vector:
+    """How far errors of runs move constants, shape (constants, runs).
+
+    It needs no inverse of ``known``, a covariance: that of constants that are fully correlated has
+    none.
+    """
+    spread = known @ slopes.T
+    found: Vector = np.linalg.solve(slopes @ spread + np.diag(NOISE**2 / counts), spread.T).T
+    return found
 
 
 def _information(counts: Vector, slopes: Vector) -> Vector:

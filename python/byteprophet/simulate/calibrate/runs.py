@@ -44,7 +44,10 @@ def read_runs(path: Path, cluster: Cluster) -> list[MeasuredRun]:
     """
     text = read_text(path)
     if path.suffix == ".toml":
-        rows = parse_table(text, str(path)).get("runs")
+        table = parse_table(text, str(path))
+        for key in table.keys() - {"runs"}:
+            raise UserError(f"{path}: {key}: there is no such key: use one table [[runs]] per run")
+        rows = table.get("runs")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise UserError(f"{path}: expected a table [[runs]] for each run")
     else:
@@ -75,8 +78,8 @@ def _run(where: str, row: Mapping[str, Any], cluster: Cluster) -> MeasuredRun:
     model, strategy = str(row["model"]).strip(), str(row["strategy"]).strip()
     gpus = _number(where, "gpus", row["gpus"], whole=True)
     seconds = _number(where, "seconds", row["seconds"], whole=False)
-    given = row.get("sequence") or None
-    sequence = None if given is None else int(_number(where, "sequence", given, whole=True))
+    given = row.get("sequence", "")
+    sequence = None if given == "" else int(_number(where, "sequence", given, whole=True))
     try:
         chosen = parse_strategy(strategy, int(gpus))
         result = simulate(load_model(model, chosen.samples, sequence), chosen, cluster)
