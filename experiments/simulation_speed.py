@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
         _add(table, model, line, gpus, partial(evaluate, job, load_source(model), line), _RUNS)
     job = Job("gpt3-175b", "dgx-a100", 1024, batch=1536)
     words, source = f"{_STRATEGIES} of a search", load_source(job.model)
-    lines = list(islice(cycle(candidates(job, 8, source(1).tokens)), _STRATEGIES))
+    lines = list(islice(cycle(candidates(job, 8, source(1))), _STRATEGIES))
     every = partial(map, partial(evaluate, job, source), lines)
     _add(table, job.model, words, job.gpus, lambda: list(every()), 1)
     table_console().print(table)

@@ -53,9 +53,9 @@ takes a batch size and returns a torch.nn.Module and its inputs.
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --strategy "tp=8 pp=16
 micro_batches=192"
 
-With --batch in place of --strategy, the usual combinations of tp, pp, dp, micro-batch, schedule,
-zero and recompute are searched, on all cores. The fastest that fit into memory are shown, and all
-than which no other is both as fast and as small.
+With --batch in place of --strategy, the usual combinations of tp, pp, dp, ep (of models with
+experts), micro-batch, schedule, zero and recompute are searched, on all cores. The fastest that fit
+into memory are shown, and all than which no other is both as fast and as small.
 
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536
 

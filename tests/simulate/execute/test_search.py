@@ -26,11 +26,12 @@ from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _JOB = Job("gpt2", "dgx-a100", gpus=8, batch=16)
+_GPT2 = load_source("gpt2")(1)
 _WIDE = "llama:layers=2,hidden=3840,heads=3,kv_heads=1,inner=81920,vocabulary=64"
 
 
 def test_candidates_have_the_batch_and_the_gpus() -> None:
-    lines = list(candidates(_JOB, 8, 1024))
+    lines = list(candidates(_JOB, 8, _GPT2))
     assert len(set(lines)) == len(lines) > 50
     for line in lines:
         strategy = parse_strategy(line, _JOB.gpus)
@@ -40,7 +41,7 @@ def test_candidates_have_the_batch_and_the_gpus() -> None:
 
 def test_the_fastest_comes_first_whoever_simulates_it() -> None:
     found = search(_JOB, load_source("gpt2"), lambda done, total: None)
-    alone = [evaluate(_JOB, load_source("gpt2"), line) for line in candidates(_JOB, 8, 1024)]
+    alone = [evaluate(_JOB, load_source("gpt2"), line) for line in candidates(_JOB, 8, _GPT2)]
     assert {one.strategy: one for one in found} == {one.strategy: one for one in alone}
     simulated = [one for one in found if one.iteration_ns]
     assert simulated == sorted(simulated, key=lambda one: one.iteration_ns)
@@ -117,13 +118,22 @@ def test_what_cannot_fit_is_not_simulated() -> None:
 
 
 def test_degrees_need_not_be_powers_of_two() -> None:
-    lines = list(candidates(Job("gpt2", "dgx-a100", gpus=24, batch=64), 8, 1024))
+    lines = list(candidates(Job("gpt2", "dgx-a100", gpus=24, batch=64), 8, _GPT2))
     assert {line.partition(" micro")[0] for line in lines} >= {"tp=1 pp=3 dp=8", "tp=4 pp=6 dp=1"}
+
+
+def test_experts_are_divided_in_all_ways() -> None:
+    source = load_source("llama:layers=1,hidden=64,heads=1,experts=6,active_experts=2")
+    lines = list(candidates(Job("a test", "dgx-a100", gpus=4, batch=4), 8, source(1)))
+    degrees = {(parse_strategy(line, 4).mesh.dp, parse_strategy(line, 4).mesh.ep) for line in lines}
+    assert degrees == {(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)}
 
 
 def test_micro_batches_grow_while_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once one does not fit, larger ones are not simulated; they need at least as much."""
-    lines = [line for line in candidates(replace(_JOB, batch=1024), 8, 1024) if "tp=1 pp=1" in line]
+    lines = [
+        line for line in candidates(replace(_JOB, batch=1024), 8, _GPT2) if "tp=1 pp=1" in line
+    ]
     lines = [line for line in lines if line.endswith("zero=1")]
     assert [f"micro_batch={1 << at} " in line for at, line in enumerate(lines)] == [True] * 8
     simulated: list[str] = []

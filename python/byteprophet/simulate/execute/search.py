@@ -1,10 +1,11 @@
 """Searches the usual combinations of parallelism for the fastest ones that fit into memory.
 
 Candidates are all combinations of tensor, pipeline and data parallelism (tp within a node), sizes
-of micro-batches, schedules, sharding and recomputation that give the wanted global batch. If
-sequences are long, or nothing fits into memory, there is context parallelism as well. Each is
-simulated, on all cores. Those that cannot be are counted with their reason. Those that cannot fit
-into memory are not simulated: whatever the schedule, or because smaller micro-batches do not fit.
+of micro-batches, schedules, sharding and recomputation that give the wanted global batch. Experts
+are also divided among data-parallel ranks. If sequences are long, or nothing fits into memory,
+there is context parallelism as well. Each is simulated, on all cores. Those that cannot be are
+counted with their reason. Those that cannot fit into memory are not simulated: whatever the
+schedule, or because smaller micro-batches do not fit.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ Family = tuple[str, ...]
 """
 
 
-def candidates(job: Job, gpus_per_node: int, tokens: int) -> Iterator[str]:
-    """The strategies without context parallelism, each in one line, for ``tokens`` per sample."""
-    return chain.from_iterable(_families(job, gpus_per_node, (1,), tokens))
+def candidates(job: Job, gpus_per_node: int, model: Model) -> Iterator[str]:
+    """The strategies without context parallelism, each in one line."""
+    return chain.from_iterable(_families(job, gpus_per_node, (1,), model))
 
 
 def _families(
-    job: Job, gpus_per_node: int, degrees: Sequence[int], tokens: int
+    job: Job, gpus_per_node: int, degrees: Sequence[int], model: Model
 ) -> Iterator[Family]:
     """All candidates with these context-parallel ``degrees``."""
+    experts = _experts(model)
     within = job.gpus if job.gpus <= gpus_per_node else gcd(job.gpus, gpus_per_node)
     for tp in _divisors(within):
         for cp in degrees:
@@ -59,9 +61,13 @@ def _families(
                 continue
             for pp in _divisors(left, _MOST_PP):
                 dp = left // pp
-                if job.batch % dp == 0:
-                    mesh = f"tp={tp} pp={pp} dp={dp}" + (f" cp={cp} ring=1" if cp > 1 else "")
-                    sequence = " sp=1" if tp > 1 and tokens > 1 else ""
+                if job.batch % dp:
+                    continue
+                for ep in _divisors(gcd(experts, dp)):
+                    mesh = f"tp={tp} pp={pp} dp={dp}"
+                    mesh += f" ep={ep}" if ep > 1 else ""
+                    mesh += f" cp={cp} ring=1" if cp > 1 else ""
+                    sequence = " sp=1" if tp > 1 and model.tokens > 1 else ""
                     yield from _shaped(job.batch // dp, mesh, _variants(sequence, pp, dp * cp))
 
 
@@ -89,6 +95,13 @@ def _powers(most: int) -> list[int]:
 
 def _divisors(of: int, most: int = LARGEST) -> list[int]:
     return [one for one in range(1, min(of, most) + 1) if of % one == 0]
+
+
+def _experts(model: Model) -> int:
+    """The largest number of ranks that can divide the experts of all layers; 1: it has none."""
+    modules = {id(call.module): call.module for call in model.blocks}.values()
+    operators = (each for module in modules for _, each in module.operators())
+    return gcd(*(each.size.get("experts", 0) for each in operators)) or 1
 
 
 @lru_cache(maxsize=1)
@@ -152,13 +165,14 @@ def search(
     """
     cluster = _cluster(job.cluster, job.costs)
     node, several = cluster.node.gpus, _powers(_MOST_CP)[1:]
-    tokens = source(1).tokens
-    families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,), tokens))
+    model = source(1)
+    degrees = (1, *several) if model.tokens >= _LONG else (1,)
+    families = list(_families(job, node, degrees, model))
     known = {} if kept is None else kept.load(job, cluster)
     found: dict[str, Found] = {}
     _find(job, source, families, known, found, told, kept)
-    if 1 < tokens < _LONG and not any(one.fits for one in found.values()):
-        families += _families(job, node, several, tokens)
+    if 1 < model.tokens < _LONG and not any(one.fits for one in found.values()):
+        families += _families(job, node, several, model)
         _find(job, source, families, known, found, told, kept)
     if not found:
         raise UserError(_without_candidates(job))
