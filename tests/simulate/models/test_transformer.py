@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.models.catalogue import MODELS, find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.models.transformer_config import TransformerConfig
@@ -111,6 +112,12 @@ def test_built_in_models_have_the_published_number_of_parameters(
     name: str, parameters: int
 ) -> None:
     assert build(name, MODELS[name], 1).parameters() == parameters
+
+
+def test_experts_that_are_not_there_are_not_active() -> None:
+    for text in ("gpt:layers=2,hidden=64,heads=2,active_experts=2", "mixtral-8x7b:experts=0"):
+        with pytest.raises(UserError, match="active_experts is 2, but there are no experts"):
+            find_model(text)
 
 
 def test_qwen2_has_biases_of_queries_keys_and_values(tmp_path: Path) -> None:

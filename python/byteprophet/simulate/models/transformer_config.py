@@ -82,6 +82,11 @@ class TransformerConfig:
             )
         if self.alibi and (self.fused_attention or self.positions):
             raise UserError("model: alibi needs fused_attention=0 and positions=0")
+        if self.active_experts and not self.experts:
+            raise UserError(
+                f"model: active_experts is {self.active_experts}, but there are no experts: set "
+                "experts, or active_experts=0"
+            )
         if self.experts and not 1 <= self.active_experts <= self.experts:
             raise UserError(
                 f"model: active_experts is {self.active_experts}: must be from 1 to {self.experts}"
