@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,18 @@ _MOST_STEPS = 60
 """Of the critical path: those that take longest are listed."""
 _MOST_POINTS = 2_000
 """Of the chart of memory."""
+_IN_WORDS = (
+    "mesh",
+    "rules",
+    "micro_batches",
+    "micro_batch",
+    "schedule",
+    "chunks",
+    "zero",
+    "overlap",
+    "precision",
+)
+"""Fields of a strategy that ``strategy_words`` says in words."""
 
 
 def plain(
@@ -72,7 +84,7 @@ def plain(
 
 
 def strategy_words(strategy: Strategy) -> dict[str, str]:
-    """The settings of a strategy by name; degrees of 1 and what is off are left out."""
+    """The settings of a strategy by name; degrees of 1 and defaults are left out."""
     degrees = " ".join(f"{axis}={size}" for axis, size in strategy.mesh.sizes.items() if size > 1)
     found = {
         "degrees of parallelism": degrees or "one GPU",
@@ -80,7 +92,7 @@ def strategy_words(strategy: Strategy) -> dict[str, str]:
         "data-parallel rank",
         "precision": strategy.precision,
     }
-    if strategy.mesh.pp > 1:
+    if strategy.mesh.pp > 1 or strategy.schedule != Strategy.schedule:
         chunks = f", {strategy.chunks} stages per rank" if strategy.chunks > 1 else ""
         found["pipeline schedule"] = strategy.schedule + chunks
     if strategy.zero:
@@ -94,7 +106,27 @@ def strategy_words(strategy: Strategy) -> dict[str, str]:
         found["recomputed in the backward pass"] = ", ".join(recomputed)
     if not strategy.overlap:
         found["gradients are sent"] = "after the last backward pass"
-    return found
+    for field in fields(Strategy):
+        value = getattr(strategy, field.name)
+        if field.name not in _IN_WORDS and value != field.default:
+            found[field.name] = str(int(value) if isinstance(value, bool) else value)
+    return found | _of_nodes(strategy)
+
+
+def _of_nodes(strategy: Strategy) -> dict[str, str]:
+    """What the rules of a strategy say, but for recomputation, by their patterns."""
+    found: dict[str, dict[str, str]] = {}
+    for rule in strategy.rules:
+        words = found.setdefault(f"nodes {rule.pattern}" if rule.pattern else "all nodes", {})
+        for axis, dims in rule.splits:
+            if strategy.mesh.sizes[axis] > 1:
+                words[axis] = f"{axis} splits {' or '.join(dims) or 'nothing'}"
+        if rule.stage is not None:
+            words["stage"] = f"stage {rule.stage}"
+        if rule.micro_batches:
+            most = f", at most {rule.max_ongoing} ongoing" if rule.max_ongoing else ""
+            words["schedule"] = f"{rule.micro_batches} micro-batches along {rule.along}{most}"
+    return {where: "; ".join(words.values()) for where, words in found.items() if words}
 
 
 def _by_use(times_ns: Mapping[Spent, int]) -> dict[str, int]:
