@@ -83,11 +83,12 @@ class Case:
             *strategy.rules[1:],
         )
         pipelined = strategy.mesh.pp > 1
+        by_unit = strategy.zero == 3 or (strategy.zero > 0 and pipelined)  # FSDP2 has no buckets
         return replace(
             strategy,
             rules=rules if strategy.mesh.tp > 1 else strategy.rules,
             precision=_PRECISION,
-            bucket_mb=_BUCKET_MB,
+            bucket_mb=strategy.bucket_mb if by_unit else _BUCKET_MB,
             overlap_p2p=not pipelined or strategy.schedule not in ("gpipe", "1f1b"),
             posted_receives=strategy.schedule in ("interleaved", "zb1p"),
             reduce_in_backward=pipelined and not strategy.zero and self.ranks > strategy.mesh.pp,

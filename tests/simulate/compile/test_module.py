@@ -123,6 +123,8 @@ def test_splits_of_a_node_replace_those_above() -> None:
         ("layers.*.mpl", "inner", "tp", "layers..*.mpl: model .* has no such node"),
         ("layers.*", "inner", "pp", "no mesh axis pp"),
         ("layers.*.mlp", "iner", "tp", "layers..*.mlp: tp splits iner, but no operator of"),
+        ("layers.*.mlp", "heads", "tp", "layers..*.mlp: tp splits heads, but no operator of these"),
+        ("layers.*.mlp", "inner", "tp", "strategy: dp: no operator of .* so its 3 ranks would all"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_nodes_path(

@@ -79,12 +79,12 @@ def random_model(pick: random.Random, samples: int) -> Model:
 
 def random_strategy(pick: random.Random) -> Strategy:
     """A mesh, a few rules, a schedule, and what is sharded."""
-    degrees = {axis: pick.choice((1, 1, 1, 1, 1, 1, 2, 2, 2, 4, 8, 3)) for axis in AXES}
+    degrees = {axis: pick.choice((1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 4, 8, 3)) for axis in AXES}
     tree = Tree(Mesh(**degrees))
-    if pick.random() < 0.8:
+    if pick.random() < 0.95:
         tree.split("batch", "dp").split(("experts", "batch"), "ep").split("sequence", "cp")
         tree.split(("heads", "inner", "vocabulary"), "tp")
-    for _ in range(pick.choice((0, 0, 0, 1, 3))):
+    for _ in range(pick.choice((0, 0, 0, 0, 1, 3))):
         node = tree[pick.choice(_NODES)]
         act = pick.randrange(5)
         if act == 4:

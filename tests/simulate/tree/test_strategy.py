@@ -80,7 +80,7 @@ def test_a_later_rule_that_recomputes_nothing_holds(tmp_path: Path) -> None:
         ("recompute=some", "use one of none"),
         ("precision=fp4", "use one of bf16"),
         ("pp=2 schedule=interleaved", "needs several chunks"),
-        ("pp=4 schedule=interleaved chunks=2 micro_batches=9", "multiple of the 4"),
+        ("pp=4 schedule=interleaved chunks=2 micro_batches=9", "use 10, or a multiple of the 4"),
         ("zero=3 reshard=maybe", "reshard is .maybe.: use one of default, always, never"),
         ("zero=4", "must be from 0 to 3"),
         ("zero=2 all_reduce=1", "zero=2 with all_reduce: .* use zero=1"),
@@ -88,12 +88,17 @@ def test_a_later_rule_that_recomputes_nothing_holds(tmp_path: Path) -> None:
         ("zero=3 overlap=0", "zero=3 with overlap=0"),
         ("zero=2 reshard=never", "reshard=never has no effect without zero=3"),
         ("ring=1", "ring=1 has no effect without cp > 1"),
+        ("zero=3 bucket_mb=50", "bucket_mb=50 has no effect without zero < 3"),
         ("tp=2 scatter_gather=1", "scatter_gather=1 has no effect without pp > 1"),
         ("pp=2 scatter_gather=1", "scatter_gather=1 has no effect without tp > 1"),
         ("all_reduce=1", "all_reduce=1 has no effect without zero=1"),
         ("micro_batches=4 max_ongoing=2", "max_ongoing=2 has no effect without pp > 1"),
         ("schedule=zb1p posted_receives=1", "posted_receives=1 has no effect without pp > 1"),
         ("overlap_p2p=0", "overlap_p2p=0 has no effect without pp > 1"),
+        (
+            "pp=2 schedule=zb1p posted_receives=1 overlap_p2p=0",
+            "overlap_p2p=0 has no effect without posted_receives=0",
+        ),
         ("sp=1", "sp=1 has no effect without tp > 1"),
     ],
 )
@@ -113,6 +118,7 @@ def test_lines_that_are_wrong_are_refused(line: str, said: str) -> None:
         ("recompute = true", "recomputes = true", r"recomputes: there is no such setting"),
         ('dp = "batch"', "dp = 3", "split.dp is 3: must be a dimension"),
         ("recompute = true", "stage = -1", "stage is -1"),
+        ("split = { dp", "recompute = true\nsplit = { dp", "root: recompute: .* such as layers"),
         ("recompute = true", "micro_batches = 2.0", "micro_batches is 2.0: must be a whole number"),
         ("recompute = true", "max_ongoing = 2", "max_ongoing needs micro_batches, at least 1"),
     ],
@@ -134,6 +140,39 @@ def test_blocks_run_on_the_stages_that_the_tree_says() -> None:
     tree["layers.22"].map(0)
     with pytest.raises(UserError, match=r"layers.22: stage 0 after stage 1"):
         compile_program(model, tree.strategy())
+
+
+def test_only_children_of_the_root_have_a_stage() -> None:
+    tree = Tree(Mesh(pp=2))
+    tree["layers.*.mlp"].map(1)
+    with pytest.raises(UserError, match=r"layers.0.mlp: stage: only a child of the root"):
+        compile_program(build(*find_model("gpt3-1.3b"), 1), tree.strategy())
+
+
+def test_activations_that_are_split_cannot_be_sent_in_parts() -> None:
+    model = build(*find_model("gpt3-1.3b"), 1)
+    line = "tp=2 pp=2 scatter_gather=1"
+    first, last = compile_program(model, parse_strategy(line, 4)).stages
+    assert (first.gathered_bytes, last.gathered_bytes) == (0, 2 * last.received_bytes)
+    with pytest.raises(UserError, match=r"scatter_gather=1 has no effect: .* split over tp"):
+        compile_program(model, parse_strategy(f"{line} sp=1", 4))
+
+
+def test_all_settings_are_said() -> None:
+    line = "tp=2 cp=2 pp=2 dp=2 zero=3 reshard=always ring=1 copies=1 sp=1 micro_batches=4"
+    words = strategy_words(parse_strategy(line, 16))
+    assert {words[name] for name in ("ring", "copies")} == {"1"}
+    assert words["reshard"] == "always"
+    assert "tp splits features or heads or inner or vocabulary or sequence" in words["all nodes"]
+    assert not {"eager", "bucket_mb", "max_ongoing"} & words.keys()
+    tree = Tree(Mesh(tp=2, pp=2))
+    tree["layers.*.mlp"].split("heads", "tp").split("inner", "tp").schedule(4, max_ongoing=1)
+    tree["layers.20"].map(1)
+    words = strategy_words(tree.strategy())
+    assert words["nodes layers.20"] == "stage 1"
+    assert words["nodes layers.*.mlp"] == (
+        "tp splits inner; 4 micro-batches along batch, at most 1 ongoing"
+    )
 
 
 def test_layers_that_do_not_divide_leave_the_middle_stages_one_more() -> None:

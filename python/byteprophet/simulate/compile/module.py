@@ -140,6 +140,8 @@ class Compiler:
         self._chunks = Chunks()
         self.matched: set[int] = set()
         """The rules that have matched a node."""
+        self.axes: set[str] = set()
+        """The mesh axes over which an operator is split."""
         self.rings = 0
         """The tensors that are passed around for ring attention."""
 
@@ -170,7 +172,9 @@ class Compiler:
 
     def splits(self, scope: Scope, operator: Operator) -> Splits:
         """The splits of an operator."""
-        return scope.splits_of(operator, self._mesh)
+        found = scope.splits_of(operator, self._mesh)
+        self.axes.update(*found.values())
+        return found
 
     def passes_around(self, operator: Operator) -> bool:
         """Whether an operator gets its keys and values by ring attention."""

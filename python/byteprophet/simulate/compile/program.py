@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from byteprophet.errors import UserError
+from byteprophet.simulate.compile.effects import check_effects
 from byteprophet.simulate.compile.module import Compiled, Compiler
 from byteprophet.simulate.compile.schedules import Action, actions_of
 from byteprophet.simulate.compile.shared import shared_once
@@ -14,7 +15,7 @@ from byteprophet.simulate.compile.steps import Phase, Step
 from byteprophet.simulate.compile.transform import transform
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.operation.layout import Layout
-from byteprophet.simulate.operation.operator import FEATURES, Operator
+from byteprophet.simulate.operation.operator import Operator
 from byteprophet.simulate.tree.scope import Scope
 from byteprophet.simulate.tree.strategy import Strategy
 
@@ -105,19 +106,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
             if name in model.root.outputs:
                 whole = Layout(value.layout.split)
                 last += transform(value.layout, whole, value.whole_bytes, mesh, Phase.FORWARD)
-    for number, rule in enumerate(strategy.rules):
-        if number not in compiler.matched:
-            names = [call.name for call in model.blocks]
-            below = ", ".join([*names[:2], "...", *names[-1:]] if len(names) > 3 else names)
-            raise UserError(
-                f"strategy: {rule.pattern}: model {model.name} has no such node; it has {below}"
-            )
-    _check_splits(model, strategy)
-    if strategy.ring and mesh.cp > 1 and not compiler.rings:
-        raise UserError(
-            f"strategy: ring: model {model.name} has no fused attention whose keys and values are "
-            "split over cp"
-        )
+    check_effects(model, strategy, compiler)
     of_block = _stages_of(model, strategy.stages, asked)
     of_rank = [(stage % mesh.pp, block.path) for stage, block in zip(of_block, blocks, strict=True)]
     once, tied_elements = shared_once([block.compiled for block in blocks], of_rank, mesh.pp)
@@ -140,6 +129,11 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         kept = sum(saved.values())
         own = tuple(blocks[at] for at in here)
         stages.append(Stage(own, size // parts, back // parts, kept, peak - kept, gathered, ends))
+    if strategy.scatter_gather and not any(stage.gathered_bytes for stage in stages):
+        raise UserError(
+            "strategy: scatter_gather=1 has no effect: stages pass on activations that are already "
+            "split over tp"
+        )
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
     return Program(model, strategy, tuple(stages), actions, tied_elements)
 
@@ -242,33 +236,6 @@ def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:
         of_block.append(stage)
         done += own
     return of_block
-
-
-def _check_splits(model: Model, strategy: Strategy) -> None:
-    """Refuse a split over ranks that no operator of the model could take: a typing error.
-
-    One line of a strategy stands for dimensions of all kinds of models, so it is enough if there is
-    one of them. But nobody asks for sequence parallelism without wanting it.
-    """
-    modules = {id(call.module): call.module for call in model.blocks}
-    operators = [each for module in modules.values() for _, each in module.operators()]
-    known = {name for each in operators for name in each.size}
-    if any(each.features for each in operators):
-        known.add(FEATURES)
-    for rule in strategy.rules:
-        for axis, dimensions in rule.splits:
-            if strategy.mesh.parts((axis,)) > 1 and dimensions and known.isdisjoint(dimensions):
-                raise UserError(
-                    f"strategy: {rule.pattern or 'root'}: {axis} splits "
-                    f"{' or '.join(dimensions)}, but no operator of {model.name} has such a "
-                    f"dimension; there are {', '.join(sorted(known))}"
-                )
-    if _SEQUENCE not in known and any(
-        _SEQUENCE in dimensions and strategy.mesh.parts((axis,)) > 1
-        for rule in strategy.rules
-        for axis, dimensions in rule.splits
-    ):
-        raise UserError(f"strategy: sequence parallelism: model {model.name} has no sequence")
 
 
 def _asked_stages(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:

@@ -6,6 +6,9 @@ tree["layers.*.attention"].split("heads", "tp")
 tree["layers.*.mlp"].split("inner", "tp").recompute()
 tree.schedule(micro_batches=8)
 strategy = tree.strategy()
+
+Settings that have no method are fields of ``Strategy``: ``replace(strategy, ring=True)`` of
+``dataclasses`` sets them.
 """
 
 from __future__ import annotations

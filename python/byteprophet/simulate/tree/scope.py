@@ -12,7 +12,7 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.operation.layout import Splits
 from byteprophet.simulate.operation.mesh import AXES, Mesh
 from byteprophet.simulate.operation.operator import Operator
-from byteprophet.simulate.tree.strategy import Strategy
+from byteprophet.simulate.tree.strategy import Rule, Strategy
 
 _Pending = tuple[tuple[int, tuple[str, ...]], ...]
 
@@ -46,10 +46,7 @@ class Scope:
     @staticmethod
     def root(strategy: Strategy) -> Scope:
         """The scope of the whole model."""
-        pending = tuple(
-            (number, tuple(rule.pattern.split(".")) if rule.pattern else ())
-            for number, rule in enumerate(strategy.rules)
-        )
+        pending = tuple((number, pattern_of(rule)) for number, rule in enumerate(strategy.rules))
         return _settled(strategy, Scope((), pending))
 
     @property
@@ -58,16 +55,20 @@ class Scope:
         return 0 < self.max_ongoing < self.micro_batches
 
     def child(self, strategy: Strategy, name: str) -> Scope:
-        """The scope of a child, whose name may have several components."""
-        pending = self.pending
-        for component in name.split("."):
-            pending = tuple(
-                (number, rest[1:])
-                for number, rest in pending
-                if rest and fnmatchcase(component, rest[0])
-            )
+        """The scope of a child, whose name may have several components.
+
+        Raises:
+            UserError: settings of its rules do not fit together, or it can have no stage.
+        """
+        rests = ((number, rest_of(pattern, name)) for number, pattern in self.pending)
+        pending = tuple((number, rest) for number, rest in rests if rest is not None)
         path = f"{self.path}.{name}" if self.path else name
-        return _settled(strategy, Scope(self.splits, pending, path=path, stage=self.stage))
+        found = _settled(strategy, Scope(self.splits, pending, path=path, stage=self.stage))
+        if self.path and any(strategy.rules[number].stage is not None for number in found.matched):
+            raise UserError(
+                f"strategy: {path}: stage: only a child of the root can have one, for all below"
+            )
+        return found
 
     def splits_of(self, operator: Operator, mesh: Mesh) -> Splits:
         """The splits of an operator of this scope.
@@ -100,6 +101,22 @@ class Scope:
                     f"split into {parts} equal parts (over {' x '.join(axes)}){advice}"
                 )
         return found
+
+
+def pattern_of(rule: Rule) -> tuple[str, ...]:
+    """The components of a rule's pattern; none: the root."""
+    return tuple(rule.pattern.split(".")) if rule.pattern else ()
+
+
+def rest_of(pattern: tuple[str, ...], name: str) -> tuple[str, ...] | None:
+    """What is left of a pattern below a child, whose name may have several components.
+
+    None: the child does not match.
+    """
+    components = name.split(".")
+    if len(components) > len(pattern) or not all(map(fnmatchcase, components, pattern)):
+        return None
+    return pattern[len(components) :]
 
 
 def _settled(strategy: Strategy, scope: Scope) -> Scope:

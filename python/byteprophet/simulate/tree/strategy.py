@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.operation.mesh import AXES, Mesh
@@ -14,6 +15,7 @@ RESHARD = ("default", "always", "never")
 """torchtitan's choices for ``fsdp_reshard_after_forward``."""
 LARGEST = 1 << 20
 """Of degrees and numbers of micro-batches."""
+_BUCKET_MB = 25
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Strategy:
     scatter_gather: bool = False
     reshard: str = "default"
     ring: bool = False
-    bucket_mb: int = 25
+    bucket_mb: int = _BUCKET_MB
     overlap_p2p: bool = True
     posted_receives: bool = False
     reduce_in_backward: bool = False
@@ -165,6 +167,11 @@ class Strategy:
     def reshards(self) -> bool:
         """Whether parameters that were gathered are sharded again after the forward pass."""
         return self.reshard == "always" or (self.reshard == "default" and self.mesh.pp == 1)
+
+    @property
+    def delays_weights(self) -> bool:
+        """Whether gradients of parameters are made later than those of inputs."""
+        return self.schedule == "zb1p"
 
     @property
     def stages(self) -> int:
@@ -209,13 +216,13 @@ class Strategy:
             )
         if self.chunks > 1 and self.mesh.pp == 1:
             raise UserError("strategy: chunks need several pipeline ranks: set pp")
-        if self.schedule == "interleaved":
-            rounds = max(1, self.micro_batches // self.mesh.pp)
-            if self.micro_batches % rounds:
-                raise UserError(
-                    f"strategy: schedule interleaved with {self.micro_batches} micro-batches: use "
-                    f"a multiple of the {self.mesh.pp} pipeline ranks"
-                )
+        if self.schedule == "interleaved" and not self._has_equal_rounds(self.micro_batches):
+            more = next(filter(self._has_equal_rounds, count(self.micro_batches)))
+            raise UserError(
+                f"strategy: schedule interleaved with {self.micro_batches} micro-batches on "
+                f"{self.mesh.pp} pipeline ranks: they make no equal rounds; use {more}, "
+                f"or a multiple of the {self.mesh.pp} ranks"
+            )
         if not 0 <= self.max_ongoing <= LARGEST:
             raise UserError(
                 f"strategy: max_ongoing is {self.max_ongoing}: must be from 0 to {LARGEST}"
@@ -245,7 +252,7 @@ class Strategy:
             )
         self._check_effects()
         for rule in self.rules:
-            self._check_schedule(rule)
+            self._check_rule(rule)
             for axis, _ in rule.splits:
                 if axis not in AXES[:-1]:
                     raise UserError(
@@ -253,18 +260,25 @@ class Strategy:
                         f"{', '.join(AXES[:-1])}"
                     )
 
+    def _has_equal_rounds(self, micro_batches: int) -> bool:
+        """Whether the schedule interleaved can have so many micro-batches."""
+        return micro_batches % max(1, micro_batches // self.mesh.pp) == 0
+
     def _check_effects(self) -> None:
         """Raises ``UserError`` for settings that would change nothing."""
         pipelined = self.mesh.pp > 1
+        given_mb = self.bucket_mb != _BUCKET_MB
         for setting, given, has_effect, needed in (
             (f"reshard={self.reshard}", self.reshard != "default", self.zero == 3, "zero=3"),
             ("all_reduce=1", self.all_reduce, self.zero > 0, "zero=1"),
             ("ring=1", self.ring, self.mesh.cp > 1, "cp > 1"),
+            (f"bucket_mb={self.bucket_mb}", given_mb, self.zero < 3, "zero < 3"),
             ("scatter_gather=1", self.scatter_gather, pipelined, "pp > 1"),
             ("scatter_gather=1", self.scatter_gather, self.mesh.tp > 1, "tp > 1"),
             (f"max_ongoing={self.max_ongoing}", self.max_ongoing > 0, pipelined, "pp > 1"),
             ("posted_receives=1", self.posted_receives, pipelined, "pp > 1"),
             ("overlap_p2p=0", not self.overlap_p2p, pipelined, "pp > 1"),
+            ("overlap_p2p=0", not self.overlap_p2p, not self.posted_receives, "posted_receives=0"),
             ("reduce_in_backward=1", self.reduce_in_backward, pipelined, "pp > 1"),
             ("reduce_in_backward=1", self.reduce_in_backward, not self.zero, "zero=0"),
             ("reduce_in_backward=1", self.reduce_in_backward, self.overlap, "overlap=1"),
@@ -272,8 +286,13 @@ class Strategy:
             if given and not has_effect:
                 raise UserError(f"strategy: {setting} has no effect without {needed}")
 
-    def _check_schedule(self, rule: Rule) -> None:
-        """Raises ``UserError`` for micro-batches of a node that cannot be."""
+    def _check_rule(self, rule: Rule) -> None:
+        """Raises ``UserError`` for settings that its nodes cannot have."""
+        if not rule.pattern and rule.recompute:
+            raise UserError(
+                "strategy: root: recompute: the whole model cannot be recomputed at once; name its "
+                "layers, such as layers.*"
+            )
         if not rule.pattern and (rule.micro_batches or rule.max_ongoing):
             raise UserError("strategy: root: its micro-batches are those of the whole strategy")
         if not 0 <= rule.micro_batches <= LARGEST:
