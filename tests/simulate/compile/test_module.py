@@ -65,6 +65,15 @@ def test_ring_attention_passes_keys_and_values_around() -> None:
         _layer("cp=4 ring=1", 4, f"{_GPT},fused_attention=0")
 
 
+def test_ring_attention_needs_parts_of_keys_and_values_at_a_time() -> None:
+    """PyTorch's gathers all of them. Here attention needs more than any other operator."""
+    model = f"{_GPT},inner=64"
+    lines = ("cp=8", "cp=8 ring=1 copies=1", "cp=8 ring=1")
+    whole, gathered, parts = (_layer(line, 8, model).transient_bytes for line in lines)
+    assert whole == gathered
+    assert whole - parts == 2 * _HIDDEN_BYTES * (1 - 4 / 8)
+
+
 def test_experts_exchange_tokens_twice_in_each_pass() -> None:
     model = "llama:layers=8,hidden=512,heads=8,sequence=256,experts=4,active_experts=2"
     sent = 2 * _HIDDEN_BYTES  # a rank's tokens, to two experts each

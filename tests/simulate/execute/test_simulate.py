@@ -47,6 +47,21 @@ def test_what_saves_memory_saves_it(less: str, more: str) -> None:
     assert largest[0] < largest[1]
 
 
+def test_delayed_gradients_need_what_was_recomputed() -> None:
+    """With ZB1P, pipeline rank ``r`` delays gradients of parameters by ``r`` micro-batches."""
+    plain, again = (
+        _run("gpt3-6.7b", f"pp=4 micro_batches=8 schedule=zb1p recompute={which}", 4)
+        for which in ("none", "full")
+    )
+    for result in (plain, again):
+        stage = result.program.stages[3]
+        kept_bytes = stage.saved_bytes + stage.recomputed_bytes
+        assert result.memory[3].activations == 4 * kept_bytes
+    assert 0.9 < again.memory[3].activations / plain.memory[3].activations < 1.1
+    assert again.memory[0].activations < plain.memory[0].activations / 2
+    assert again.memory[3].transient <= plain.memory[3].transient
+
+
 def test_gradients_hide_behind_the_backward_pass() -> None:
     line = "dp=64 micro_batches=2"
     hidden, exposed = (

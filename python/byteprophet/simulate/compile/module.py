@@ -38,6 +38,10 @@ from byteprophet.simulate.operation.operator import WEIGHTED, Access, Kind, Oper
 from byteprophet.simulate.tree.scope import Scope
 from byteprophet.simulate.tree.strategy import Strategy
 
+_PARTS_IN_RING = 4
+"""Parts of keys or values at a time in ring attention: the one that attention reads, the one that
+arrives, and the gradients of both. PyTorch gathers all parts nevertheless (``ring_of_pytorch``)."""
+
 
 @dataclass(frozen=True)
 class LocalParameter:
@@ -94,6 +98,8 @@ class Compiled:
             gradients of the inputs and outputs of one operator, and what is recomputed. What later
             operators kept is free by then. Of an operator without a backward pass, its inputs and
             outputs count.
+        recomputed_bytes: what the backward pass recomputes and keeps, because gradients of
+            parameters are made later (``Strategy.delays_weights``); otherwise it is transient.
         parameters: the parameters.
     """
 
@@ -103,6 +109,7 @@ class Compiled:
     inputs: Mapping[tuple[str, Layout], int]
     saved: Mapping[tuple[str, Layout], int]
     transient_bytes: int
+    recomputed_bytes: int
     parameters: tuple[LocalParameter, ...]
 
     @property
@@ -156,7 +163,7 @@ class Compiler:
             self.matched |= scope.matched
             compiled = _Module(self, module, scope, inputs).compiled()
             if scope.recompute:
-                compiled = _recomputed(compiled, module)
+                compiled = _recomputed(compiled, module, self._strategy)
             if scope.micro_batches > 1:
                 one = replace(scope, micro_batches=1, max_ongoing=0)
                 chunk = self.compile(self._chunks.cut(module, scope), one, inputs)
@@ -215,6 +222,7 @@ class _Module:
         self._inputs: dict[tuple[str, Layout], int] = {}
         self._saved: dict[tuple[str, Layout], int] = {}
         self._peak_bytes = 0
+        self._recomputed_bytes = 0
         self._parameters: list[LocalParameter] = []
 
     def compiled(self) -> Compiled:
@@ -234,6 +242,7 @@ class _Module:
             self._inputs,
             self._saved,
             self._peak_bytes - sum(self._saved.values()),
+            self._recomputed_bytes,
             tuple(self._parameters),
         )
 
@@ -255,7 +264,7 @@ class _Module:
                 version.summed |= set(input_gradient_layout(access, splits).partial)
                 self._note_input(operator, access)
             if access.differentiable or not learns:
-                working += local_bytes(operator, access, version.layout, self._mesh)
+                working += self._working_bytes(operator, access, version)
         for access in operator.outputs:
             layout = output_layout(access, splits)
             size = local_bytes(operator, access, layout, self._mesh)
@@ -332,6 +341,12 @@ class _Module:
         kept = sum(self._saved.values())
         self._peak_bytes = max(self._peak_bytes, kept + working_bytes)
 
+    def _working_bytes(self, operator: Operator, access: Access, version: _Version) -> int:
+        """The bytes of the gradient of an input; of one that goes around a ring, of its parts."""
+        if version.ring == RING:
+            return _PARTS_IN_RING * local_bytes(operator, access, version.stored, self._mesh)
+        return local_bytes(operator, access, version.layout, self._mesh)
+
     def _save(self, operator: Operator, access: Access, version: _Version) -> None:
         """Keep an input. One that was gathered is kept as it was before, and gathered again.
 
@@ -383,6 +398,7 @@ class _Module:
             name = names.get(tensor, f"{call.name}.{tensor}")
             self._saved.setdefault((name, layout), size)
         self._work_with(compiled.transient_bytes)
+        self._recomputed_bytes += compiled.recomputed_bytes
         self._parameters += (
             replace(one, path=f"{call.name}.{one.path}") for one in compiled.parameters
         )
@@ -433,17 +449,19 @@ class _Module:
         return steps
 
 
-def _recomputed(compiled: Compiled, module: Module) -> Compiled:
+def _recomputed(compiled: Compiled, module: Module, strategy: Strategy) -> Compiled:
     """``compiled``, with its forward pass repeated before the backward pass, if it has one."""
     if not compiled.backward:
         return compiled
     again = tuple(replace(step, phase=Phase.RECOMPUTE) for step in compiled.forward)
     made = sum(size for key, size in compiled.saved.items() if key[0] not in module.inputs)
+    kept = made if strategy.delays_weights else 0
     return replace(
         compiled,
         backward=again + compiled.backward,
         saved=_kept_inputs(compiled, module),
-        transient_bytes=compiled.transient_bytes + made,
+        transient_bytes=compiled.transient_bytes + made - kept,
+        recomputed_bytes=compiled.recomputed_bytes + kept,
     )
 
 
@@ -470,5 +488,8 @@ def _in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Mo
         forward=(chunk.forward + chunk.backward) * count,
         backward=(),
         saved=_kept_inputs(whole, module),
-        transient_bytes=chunk.transient_bytes + scope.max_ongoing * of_chunk,
+        transient_bytes=chunk.transient_bytes
+        + chunk.recomputed_bytes
+        + scope.max_ongoing * of_chunk,
+        recomputed_bytes=0,
     )

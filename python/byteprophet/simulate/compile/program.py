@@ -40,6 +40,7 @@ class Stage:
         returned_bytes: the gradients of these that it sends back.
         saved_bytes: activations of a micro-batch that are kept for the backward pass.
         transient_bytes: the most bytes in use during its backward pass, less those.
+        recomputed_bytes: what its backward pass recomputes, and keeps for delayed gradients.
         gathered_bytes: what tensor-parallel ranks then make of their parts; 0: they have all of it.
         last: collectives after the last block, which complete the model's outputs.
     """
@@ -49,6 +50,7 @@ class Stage:
     returned_bytes: int
     saved_bytes: int
     transient_bytes: int
+    recomputed_bytes: int
     gathered_bytes: int = 0
     last: tuple[Step, ...] = ()
 
@@ -128,7 +130,10 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
             peak = max(peak, sum(saved.values()) + blocks[at].compiled.transient_bytes)
         kept = sum(saved.values())
         own = tuple(blocks[at] for at in here)
-        stages.append(Stage(own, size // parts, back // parts, kept, peak - kept, gathered, ends))
+        again = sum(block.compiled.recomputed_bytes for block in own)
+        stages.append(
+            Stage(own, size // parts, back // parts, kept, peak - kept, again, gathered, ends)
+        )
     if strategy.scatter_gather and not any(stage.gathered_bytes for stage in stages):
         raise UserError(
             "strategy: scatter_gather=1 has no effect: stages pass on activations that are already "

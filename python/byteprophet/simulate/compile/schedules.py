@@ -41,7 +41,7 @@ def actions_of(strategy: Strategy, rank: int) -> list[Action]:
     if strategy.schedule == "gpipe":
         numbers = range(count)
         return [Action(rank, act, at) for act in (Act.FORWARD, Act.BACKWARD) for at in numbers]
-    delayed = strategy.schedule == "zb1p"
+    delayed = strategy.delays_weights
     round_size = count // max(1, count // pp)
     warmup = (chunks - 1) * round_size + behind * (2 if chunks > 1 else 1)
     warmup = min(warmup, count * chunks)

@@ -154,7 +154,7 @@ class _Build:
     @property
     def _final(self) -> Act:
         """The last action of a micro-batch on a stage."""
-        return Act.WEIGHT if self._strategy.schedule == "zb1p" else Act.BACKWARD
+        return Act.WEIGHT if self._strategy.delays_weights else Act.BACKWARD
 
     def _act_plain(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
         """Actions without collectives of buckets."""
@@ -174,10 +174,13 @@ class _Build:
         self._first[at, stage, act, number] = first
         self._last[at, stage, act, number] = last
         saved = self._tables.saved_bytes[stage]
+        recomputed = self._tables.recomputed_bytes[stage]
         if act is Act.FORWARD:
             self._operations.allocate(first, rank.record.pool, saved)
-        elif act is self._final:
-            self._operations.free(last, rank.record.pool, saved)
+        if act is Act.BACKWARD and recomputed:
+            self._operations.allocate(first, rank.record.pool, recomputed)
+        if act is self._final:
+            self._operations.free(last, rank.record.pool, saved + recomputed)
 
     def _act(self, rank: Rank, at: int, action: Action, gathers: bool, reduces: bool) -> None:
         """One action, with the collectives of its buckets."""

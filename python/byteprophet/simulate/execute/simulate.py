@@ -133,6 +133,9 @@ def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
 def least_memory(program: Program, cluster: Cluster) -> int:
     """The least bytes that the fullest rank needs: with one micro-batch in flight."""
     pp = program.strategy.mesh.pp
-    kept = [max(stage.saved_bytes for stage in program.stages[rank::pp]) for rank in range(pp)]
+    kept = [
+        max(stage.saved_bytes + stage.recomputed_bytes for stage in program.stages[rank::pp])
+        for rank in range(pp)
+    ]
     memory = memory_of(program, block_costs(program, cluster), kept)
     return max(rank.total for rank in memory)

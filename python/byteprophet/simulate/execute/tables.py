@@ -51,6 +51,7 @@ class Tables:
             for stage, groups in zip(program.stages, self._buckets, strict=True)
         ]
         self.saved_bytes = [stage.saved_bytes for stage in program.stages]
+        self.recomputed_bytes = [stage.recomputed_bytes for stage in program.stages]
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
         self._copied: dict[tuple[int, int, CollectiveKind], Pass] = {}
@@ -79,7 +80,7 @@ class Tables:
     def _operations(self) -> int:
         """About the number of operations of one rank per pipeline rank."""
         strategy = self.strategy
-        acts = list(Act) if strategy.schedule == "zb1p" else [Act.FORWARD, Act.BACKWARD]
+        acts = list(Act) if strategy.delays_weights else [Act.FORWARD, Act.BACKWARD]
         return strategy.micro_batches * sum(
             len(passed)
             for stage in range(len(self._stages))
@@ -146,7 +147,7 @@ class Tables:
             return joined([times.forward, more]) if ends else times.forward
         if act is Act.WEIGHT:
             return times.weight
-        if self.strategy.schedule == "zb1p":
+        if self.strategy.delays_weights:
             return times.backward
         return joined([times.backward, times.weight])
 

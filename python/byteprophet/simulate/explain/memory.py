@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.simulate.compile.program import Stage, saved_by
+from byteprophet.simulate.compile.schedules import Act
 from byteprophet.simulate.execute.gradients import held
 from byteprophet.simulate.execute.result import RankMemory, Simulated, kept_bytes
 from byteprophet.simulate.explain.operations import What
@@ -144,9 +145,11 @@ def _activations(result: Simulated, rank: int, stages: Iterable[Stage]) -> Itera
     ended = own & (replayed.end_ns <= peak_ns) & (memory.freed_bytes > 0)
     begins, ends = ({*np.flatnonzero(which).tolist()} for which in (begun, ended))
     record = result.job.ranks[rank]
-    flying: dict[int, int] = defaultdict(int)
+    starts: Counter[tuple[int, Act]] = Counter()
+    freed: Counter[int] = Counter()
     for done in record.done:
-        flying[done.action.stage] += (done.first in begins) - (done.last in ends)
+        starts[done.action.stage, done.action.act] += done.first in begins
+        freed[done.action.stage] += done.last in ends
     calls = {call.name: call for call in result.program.model.blocks}
     sizes: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
@@ -155,12 +158,16 @@ def _activations(result: Simulated, rank: int, stages: Iterable[Stage]) -> Itera
         stages,
         strict=True,
     ):
+        flying = starts[number, Act.FORWARD] - freed[number]
         saved: dict[tuple[str, Layout], int] = {}
         for block in stage.blocks:
             saved |= saved_by(calls[block.path], block.compiled)
         for (tensor, _), size in saved.items():
-            sizes[_alike(tensor)] += size * flying[number]
-            counts[_alike(tensor)] += flying[number]
+            sizes[_alike(tensor)] += size * flying
+            counts[_alike(tensor)] += flying
+        recomputed = starts[number, Act.BACKWARD] - freed[number]
+        if size := stage.recomputed_bytes * recomputed:
+            yield Allocation("activations", "recomputed", size, _times(recomputed, "time"))
     for tensor, size in sizes.items():
         if size:
             yield Allocation("activations", tensor, size, _times(counts[tensor], "tensor"))
