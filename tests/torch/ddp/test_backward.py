@@ -86,6 +86,20 @@ def test_the_end_is_that_of_the_outermost_pass() -> None:
     assert net.ends == 1
 
 
+@pytest.mark.parametrize("option", ["finds_unused", "is_static"])
+def test_a_pass_that_adds_to_no_gradient_is_not_the_one_that_sends(option: str) -> None:
+    net = OfTorch(**{option: True})
+    inputs = X.clone().requires_grad_()
+    output = net.two(net.one(inputs))
+    net.backward.expect([output])
+    (slope,) = torch.autograd.grad(output.sum(), inputs, create_graph=True)
+    assert net.ends == 0
+    sent = net.train(output + slope.square().sum(), expect=False)
+    late = "" if option == "finds_unused" else "late "
+    assert sorted(sent) == [f"{late}one", f"{late}two"]
+    assert net.ends == 1
+
+
 def test_a_static_graph_counts_in_its_first_pass() -> None:
     net = OfTorch(is_static=True)
 

@@ -113,7 +113,7 @@ class Backward:
 
             def begins(_gradients: Any) -> None:
                 end_later = ending()
-                if end_later is not None:
+                if end_later is not None and _computes_all_gradients():
                     end_later()
 
             # A nested backward pass (checkpointing) may be the first to add to a gradient. Its end
@@ -193,6 +193,15 @@ class Backward:
         return frozenset(
             key for key, use in zip(self._names, uses.tolist(), strict=True) if not use
         )
+
+
+def _computes_all_gradients() -> bool:
+    """Whether this backward pass adds to the gradients of all that it reaches.
+
+    ``torch.autograd.grad`` adds to none. One with ``inputs`` is noticed when it adds to the first.
+    """
+    engine: Any = torch.autograd.Variable._execution_engine
+    return bool(engine.is_checkpoint_valid())
 
 
 def as_its_reducer(

@@ -171,16 +171,19 @@ def grad_scaler_without_unscale() -> Iterable[Tensor]:
 
 @script
 def second_order_by_autograd_grad() -> Iterable[Tensor]:
-    model, ddp = start()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        inputs = batch(step).requires_grad_(True)
-        outputs = ddp(inputs)
-        (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
-        (outputs.square().mean() + slope.square().mean()).backward()
-        optimizer.step()
-    return model.parameters()
+    result: list[Tensor] = []
+    for finds_unused in (False, True):
+        model, ddp = start(find_unused_parameters=finds_unused)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            inputs = batch(step).requires_grad_(True)
+            outputs = ddp(inputs)
+            (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+            (outputs.square().mean() + slope.square().mean()).backward()
+            optimizer.step()
+        result += model.parameters()
+    return result
 
 
 @script
