@@ -89,6 +89,22 @@ def test_a_failure_in_the_training_thread_ends_all_waits() -> None:
             updater.wait_updated(waits_for)
 
 
+def test_the_end_of_an_update_leaves_a_later_gradient_alone() -> None:
+    updater = Updater("updater", Alone(), timeout_s=20)
+    slot = Slot("first", nn.Parameter(torch.zeros(2)), 0, 1)
+    gradients = torch.zeros(2), torch.zeros(2)
+    first, later = (Transfer(slot, each, each, None, in_place=True) for each in gradients)
+    plan: Any = FailsAtTheSecond()
+    plan.second = None
+    updater.hand_over([first], plan, [0], keep=None)
+    slot.transfer = later
+    updater.arrive(first, None)
+    updater.wait_updated([slot])
+    assert slot.transfer is later
+    updater.close()
+    ending_threads.join_all(5)
+
+
 class WaitsForRank1(Alone):
     """Says for whom it waits, as the synchronisers among ranks do."""
 

@@ -274,7 +274,8 @@ class Updater:
                     slot.updated.set()
             self._handed.difference_update(transfer.slot for transfer in transfers)
             for transfer in transfers:
-                transfer.slot.transfer = None
+                if transfer.slot.transfer is transfer:
+                    transfer.slot.transfer = None
                 transfer.slot.updated.set()
                 self.outstanding -= error is None
             if self.outstanding == 0:
