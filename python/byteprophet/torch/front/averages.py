@@ -25,6 +25,7 @@ from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync.completion import STEP, SYNCHRONIZE, Call
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors.backward import in_backward
 
 
 class Averages:
@@ -164,9 +165,19 @@ class Averages:
         pending.mark(transfer.gradient, transfer.slot.gradient_text, wait)
 
     def _touched(self, transfer: Transfer) -> None:
-        """Called when the script accesses a gradient for which ``step()`` was not yet called."""
+        """Called when the script accesses a gradient for which ``step()`` was not yet called.
+
+        Raises ``RuntimeError`` within a backward pass that has others to send: it may be on one
+        rank alone, and all must send the same ones together.
+        """
         if self._synchroniser.holds_back(transfer.slot.name):
-            self.collect(self._accumulation.participants(), call=TOUCHED)
+            slots = self._accumulation.participants()
+            if in_backward() and any(not slot.is_sent for slot in slots):
+                raise RuntimeError(
+                    f"byteprophet: {transfer.slot.gradient_text} is in flight and was read within "
+                    "backward(): read gradients after backward(), when all were sent"
+                )
+            self.collect(slots, call=TOUCHED)
         else:
             self._updater.wait_arrived([transfer.slot])
             pending.unmark(transfer.gradient)
