@@ -79,6 +79,7 @@ class Record:
         self._steps_begun_ns: dict[int, int] = {}  # of current steps, by id of the optimizer
         self._observer: Observer | None = None
         self._held = False  # the last forward pass was in DistributedDataParallel's no_sync()
+        self._attached = False  # to the buckets of DistributedDataParallel
 
     def start(self) -> None:
         """Record from the next forward on. Iterations count from 1.
@@ -119,8 +120,7 @@ class Record:
         else:
             hooks = (self._hook(name, p) for name, p in self._named if p.requires_grad)
             self._handles.extend(hooks)
-        if isinstance(self._model, DistributedDataParallel):
-            ddp_spans.attach(self._model, self._log, self._declared(), self._directory)
+        self._attached = False
         self._layers.refresh()
 
     def stop(self) -> None:
@@ -183,6 +183,9 @@ class Record:
             self._layers.begin_iteration(self._log.iteration + 1, module)
             self._layers.refresh()
         if isinstance(self._model, DistributedDataParallel):
+            if not self._attached:  # not before: until now, the script may add a hook of its own
+                ddp_spans.attach(self._model, self._log, self._declared(), self._directory)
+                self._attached = True
             self._held = not self._model.require_backward_grad_sync
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:

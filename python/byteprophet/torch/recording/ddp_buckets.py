@@ -34,12 +34,18 @@ def called(model: nn.Module) -> nn.Module:
 
 
 def reduced_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters of ``module`` that DistributedDataParallel reduces, in its order."""
+    """The parameters of ``module`` that DistributedDataParallel reduces, in its order.
+
+    It compares ignored names with ``<module>.<parameter>``, of which the first is empty for the
+    root's. A parameter of several modules is ignored if it is under all of its names.
+    """
     ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
     return {
-        name: parameter
-        for name, parameter in module.named_parameters()
-        if parameter.requires_grad and name not in ignored
+        names[id(parameter)]: parameter
+        for prefix, each in module.named_modules()
+        for name, parameter in each.named_parameters(recurse=False)
+        if parameter.requires_grad and f"{prefix}.{name}" not in ignored
     }
 
 
@@ -62,8 +68,8 @@ def rebuilt_buckets(model: DistributedDataParallel) -> Buckets | None:
     told = data.get("rebuilt_per_bucket_param_indices", "")
     if not told:
         return None
-    reduced = {id(each) for each in reduced_parameters(model.module).values()}
-    names = [name for name, each in named_parameters(model, model.module) if id(each) in reduced]
+    name_of = {id(each): name for name, each in named_parameters(model, model.module)}
+    names = [name_of[id(each)] for each in reduced_parameters(model.module).values()]
     return tuple(tuple(names[int(index)] for index in bucket.split()) for bucket in told.split(","))
 
 

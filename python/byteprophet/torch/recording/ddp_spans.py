@@ -50,18 +50,13 @@ HAND_OVER = "hand over bucket "
 class Buckets:
     """The state of one model's hook. ``log`` is None while nobody records."""
 
-    def __init__(
-        self,
-        model: DistributedDataParallel,
-        names: Mapping[int, str],
-        environment: Mapping[str, str],
-    ) -> None:
-        self.names = names
-        self.environment = environment
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self.names: Mapping[int, str] = {}
+        self.environment: Mapping[str, str] | None = None  # with the directory to save buckets in
         self.log: SpanLog | None = None
         self.model = weakref.ref(model)
         # Until they are saved: the parameters of each bucket. Rank 0 saves for all.
-        self.unsaved: list[list[torch.Tensor]] | None = [] if distributed.get_rank() == 0 else None
+        self.unsaved: list[list[torch.Tensor]] | None = None
         self.group: Any = model.process_group
         self.size = distributed.get_world_size(self.group)
         self.divides = bool(model.gradient_as_bucket_view)
@@ -80,9 +75,8 @@ def reduce_in(model: DistributedDataParallel, reduce_dtype: str) -> None:
 
     Raises ``RuntimeError`` if the model has another hook already.
     """
-    buckets = Buckets(model, {}, os.environ)
+    buckets = Buckets(model)
     buckets.reduce_dtype = reduce_dtype
-    buckets.unsaved = None
     model.register_comm_hook(buckets, reduce_bucket)
     _known[model] = buckets
 
@@ -100,12 +94,8 @@ def attach(
     """
     buckets = _known.get(model)
     environment = os.environ if run_directory is None else {RUN: str(run_directory)}
-    if buckets is not None and not buckets.names:  # made by ``reduce_in``
-        buckets.names, buckets.environment = names, environment
-        if distributed.get_rank() == 0:
-            buckets.unsaved = []
-    elif buckets is None:
-        buckets = Buckets(model, names, environment)
+    if buckets is None:
+        buckets = Buckets(model)
         try:
             model.register_comm_hook(buckets, reduce_bucket)
         except RuntimeError as error:
@@ -116,6 +106,9 @@ def attach(
             )
             return
         _known[model] = buckets
+    if buckets.environment != environment:  # this directory does not have them yet
+        buckets.names, buckets.environment = names, environment
+        buckets.unsaved = [] if distributed.get_rank() == 0 else None
     buckets.log = log
 
 
@@ -192,6 +185,7 @@ def _save_lasting(state: Buckets, iteration: int) -> None:
     model, reduced = state.model(), state.unsaved
     assert model is not None
     assert reduced is not None
+    assert state.environment is not None
     state.unsaved = []
     never_rebuilds = model.find_unused_parameters and not model.static_graph
     if not (model._has_rebuilt_buckets or never_rebuilds):
