@@ -29,10 +29,10 @@ class Watch:
         self.on = False
         self.passes: list[Forward] = []
 
-    def want(self, on: bool) -> None:
+    def set_enabled(self, on: bool) -> None:
         self.on = on
 
-    def taken(self) -> Sequence[Forward]:
+    def drain(self) -> Sequence[Forward]:
         passes, self.passes = self.passes, []
         return passes
 

@@ -36,10 +36,10 @@ WATCHED = 4  # every so many iterations
 class Stopwatch(Protocol):
     """Measures forward passes in the training thread; see torch/recording/stopwatch.py."""
 
-    def want(self, on: bool) -> None:
+    def set_enabled(self, on: bool) -> None:
         """Measure from the next iteration on, or no longer."""
 
-    def taken(self) -> Sequence[Forward]:
+    def drain(self) -> Sequence[Forward]:
         """The forward passes measured since the last call."""
 
 
@@ -70,7 +70,7 @@ class Profiler:
     def take(self, transfers: Transfers) -> None:
         """Learn from ``transfers``."""
         if self.stopwatch is not None:
-            for forward in self.stopwatch.taken():
+            for forward in self.stopwatch.drain():
                 self._forwards[forward.iteration] = forward
         before, current = self.every, self.current()
         for iteration in self._collector.take(transfers, current):
@@ -157,4 +157,4 @@ class Profiler:
 
     def _measure(self, on: bool) -> None:
         if self.stopwatch is not None:
-            self.stopwatch.want(on)
+            self.stopwatch.set_enabled(on)

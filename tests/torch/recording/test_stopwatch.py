@@ -74,7 +74,7 @@ def run(
     with torch.no_grad():
         model(torch.ones(7, 2))  # an evaluation
     optimizer.step()
-    return next(iter(stopwatch.taken()), None)
+    return next(iter(stopwatch.drain()), None)
 
 
 @pytest.fixture
@@ -86,7 +86,8 @@ def clock() -> list[int]:
 def stopwatch(clock: list[int]) -> Iterator[Stopwatch]:
     made = Stopwatch(lambda: clock[0])
     yield made
-    made.want(False)
+    for serial in [*made._enabled]:
+        made.set_enabled(False, serial)
     made.begin_iteration(0)
 
 
@@ -103,7 +104,7 @@ def test_times_go_to_the_tensor_needed_last(
     model.again = again
     optimizer = attach(torch.optim.SGD(model.parameters(), lr=0.1), network, model=model)
     numbers = iter(range(1, 100))
-    stopwatch.want(True)
+    stopwatch.set_enabled(True)
     assert run(model, optimizer, stopwatch, numbers) is None  # from the next iteration on
     run(model, optimizer, stopwatch, numbers)
     for _ in range(3):
@@ -114,12 +115,41 @@ def test_times_go_to_the_tensor_needed_last(
     assert forward.iteration == 5
 
 
+def test_each_front_has_its_own_times(
+    attach: Attach, make_network: Callable[[], Any], clock: list[int], stopwatch: Stopwatch
+) -> None:
+    model = Model(clock)
+    halves = ([model.first, model.block], [model.last])
+    optimizers = [
+        attach(
+            torch.optim.SGD([p for each in half for p in each.parameters()], lr=0.1),
+            make_network(),
+            model=model,
+        )
+        for half in halves
+    ]
+    serials = [optimizer._front.serial for optimizer in optimizers]
+    for serial in serials:
+        stopwatch.set_enabled(True, serial)
+    for number in range(1, 5):
+        optimizers[1].zero_grad()
+        run(model, optimizers[0], stopwatch, iter([number]))
+        optimizers[1].step()
+    first, second = (stopwatch.drain(serial)[-1] for serial in serials)
+    assert seconds(first) == [1 + 2, 3 + 5 + 4, 0]
+    assert seconds(second) == [1 + 2 + 3 + 5 + 4, 0, 0]
+    stopwatch.set_enabled(False, serials[0])
+    run(model, optimizers[0], stopwatch, iter([5]))
+    assert stopwatch.runs
+    assert (first.ended_ns, first.iteration) == (second.ended_ns, second.iteration)
+
+
 def test_ended_is_when_the_outermost_module_returned(
     attach: Attach, network: Any, clock: list[int], stopwatch: Stopwatch
 ) -> None:
     model = Model(clock)
     optimizer = attach(torch.optim.SGD(model.parameters(), lr=0.1), network, model=model)
-    stopwatch.want(True)
+    stopwatch.set_enabled(True)
     stopwatch.begin_iteration(1)
     loss = model(torch.ones(7, 2)).sum()
     ended_ns = clock[0]
@@ -127,7 +157,7 @@ def test_ended_is_when_the_outermost_module_returned(
     stopwatch.begin_iteration(2)
     loss.backward()
     optimizer.step()
-    (forward,) = stopwatch.taken()
+    (forward,) = stopwatch.drain()
     assert forward.ended_ns == ended_ns
     assert sum(forward.times_ns.values()) < 16 * SECOND
 
@@ -136,12 +166,12 @@ def test_no_hooks_are_left(
     attach: Attach, network: Any, clock: list[int], stopwatch: Stopwatch
 ) -> None:
     before = len(module_calls._after)
-    stopwatch.want(True)
+    stopwatch.set_enabled(True)
     assert len(module_calls._after) == before
     stopwatch.begin_iteration(1)
     stopwatch.begin_iteration(2)
     assert len(module_calls._after) == before + 1
-    stopwatch.want(False)
+    stopwatch.set_enabled(False)
     stopwatch.begin_iteration(3)
     assert len(module_calls._after) == before
 
@@ -156,7 +186,7 @@ def test_a_forward_that_failed_is_forgotten(
     model = Model(clock)
     optimizer = attach(torch.optim.SGD(model.parameters(), lr=0.1), network, model=model)
     numbers = iter(range(1, 100))
-    stopwatch.want(True)
+    stopwatch.set_enabled(True)
     run(model, optimizer, stopwatch, numbers)
     free, model.free = model.free, Fails()  # type: ignore[assignment]
     with pytest.raises(ZeroDivisionError):
@@ -173,7 +203,7 @@ def test_waits_for_updates_are_left_out(attach: Attach, network: Any, clock: lis
     model, stopwatch = Model(clock), Stopwatch()
     optimizer = attach(torch.optim.SGD(model.parameters(), lr=0.1), network, model=model)
     numbers = iter(range(1, 100))
-    stopwatch.want(True)
+    stopwatch.set_enabled(True)
     try:
         for _ in range(3):
             run(model, optimizer, stopwatch, numbers)
@@ -183,15 +213,15 @@ def test_waits_for_updates_are_left_out(attach: Attach, network: Any, clock: lis
         model(torch.ones(7, 2)).sum().backward()
         optimizer.step()
         stopwatch.begin_iteration(next(numbers))
-        stopwatch.taken()
+        stopwatch.drain()
         threading.Timer(held_s, network.release).start()
         begun_s = time.monotonic()
         model(torch.ones(7, 2))
         assert time.monotonic() - begun_s > 0.9 * held_s
         stopwatch.begin_iteration(next(numbers))
-        (forward,) = stopwatch.taken()
+        (forward,) = stopwatch.drain()
         assert sum(forward.times_ns.values()) < 0.5 * held_s * SECOND
     finally:
         network.release()
-        stopwatch.want(False)
+        stopwatch.set_enabled(False)
         stopwatch.begin_iteration(0)

@@ -2,20 +2,22 @@
 
 Module hooks divide the forward pass where modules begin and end. The time of a piece is attributed
 to the latest tensor in forward order that was needed so far, because the piece could not run
-without it. Three kinds of time are excluded: waits for updates, which the updaters report, time
-outside of modules (the script's own), and code that runs again inside backward (checkpointing).
+without it. Each front has an order of its own, so times are kept for each one, and for all of them
+as if they were one. Three kinds of time are excluded: waits for updates, which the updaters report,
+time outside of modules (the script's own), and code that runs again inside backward
+(checkpointing).
 
 Threads: modules are called in the training thread. ``begin_iteration`` runs there and in autograd's
-threads, while the training thread waits. ``want`` and ``taken`` may run in any thread. Listening
-begins and ends only in ``begin_iteration``, when no forward runs. Forwards in other threads are not
-measured.
+threads, while the training thread waits. ``set_enabled`` and ``drain`` may run in any thread.
+Listening begins and ends only in ``begin_iteration``, when no forward runs. Forwards in other
+threads are not measured.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +29,7 @@ from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.backward import in_backward
 
-_KEPT = 64  # forward passes kept until ``taken`` is called; older ones are dropped
+_KEPT = 64  # forward passes kept until ``drain`` is called; older ones are dropped
 
 
 class Stopwatch:
@@ -35,9 +37,11 @@ class Stopwatch:
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
-        self._wanted = False
+        self._enabled: set[int | None] = set()  # by serial number of the front; None: all fronts
         self._end_listening: Callable[[], None] | None = None
-        self._passes: deque[Forward] = deque(maxlen=_KEPT)
+        self._passes: defaultdict[int | None, deque[Forward]] = defaultdict(
+            lambda: deque(maxlen=_KEPT)
+        )
         self._thread = 0
         self._restart()
 
@@ -46,30 +50,40 @@ class Stopwatch:
         """Whether the next forward pass is measured."""
         return self._end_listening is not None
 
-    def want(self, on: bool) -> None:
-        """Start (``on``) or stop measuring, from the next iteration on."""
-        self._wanted = on
+    def set_enabled(self, on: bool, serial: int | None = None) -> None:
+        """Start (``on``) or stop measuring, from the next iteration on.
 
-    def taken(self) -> Sequence[Forward]:
-        """Return the forward passes measured since the last call, and drop them."""
-        return [self._passes.popleft() for _ in range(len(self._passes))]
+        ``serial``: for this front only.
+        """
+        if on:
+            self._enabled.add(serial)
+        else:
+            self._enabled.discard(serial)
+
+    def drain(self, serial: int | None = None) -> Sequence[Forward]:
+        """Return the forward passes measured since the last call, and drop them.
+
+        ``serial``: with the times and positions of this front only.
+        """
+        passes = self._passes[serial]
+        return [passes.popleft() for _ in range(len(passes))]
 
     def begin_iteration(self, iteration: int) -> None:
         """Note the first gradient of ``iteration``, which shows that its forward is over."""
         if self._end_listening is not None:
-            if self._times_ns:
-                times = dict(self._times_ns)
-                self._passes.append(Forward(iteration, self._ended_ns, times, self._batch_size))
+            for serial, times_ns in self._times_ns.items():
+                found = Forward(iteration, self._ended_ns, times_ns, self._batch_size)
+                self._passes[serial].append(found)
             self._restart()
-        if self._wanted and self._end_listening is None:
+        if self._enabled and self._end_listening is None:
             self._end_listening = module_calls.listen(self._before, self._after, last=True)
-        elif not self._wanted and self._end_listening is not None:
+        elif not self._enabled and self._end_listening is not None:
             self._end_listening()
             self._end_listening = None
 
     def _restart(self) -> None:
-        self._times_ns: dict[int, int] = {}  # forward times by forward position
-        self._position = 0
+        self._times_ns: dict[int | None, dict[int, int]] = {}  # by front and forward position
+        self._position: dict[int | None, int] = {None: 0}  # the latest one, by front
         self._depth = 0
         self._since_ns = self._ended_ns = self._waited_ns = 0
         self._batch_size: int | None = None
@@ -86,7 +100,9 @@ class Stopwatch:
             self._cut()
         self._depth += 1
         for front in live_fronts():
-            self._position = max((self._position, *front.needed_positions(module)))
+            before = self._position.get(front.serial, 0)
+            self._position[front.serial] = max((before, *front.needed_positions(module)))
+        self._position[None] = max(self._position.values())
 
     def _after(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
         if self._depth and self._is_forward():
@@ -97,7 +113,9 @@ class Stopwatch:
     def _cut(self) -> None:
         now_ns, waited_ns = self._clock(), _waited_ns()
         took_ns = max(0, now_ns - self._since_ns - (waited_ns - self._waited_ns))
-        self._times_ns[self._position] = self._times_ns.get(self._position, 0) + took_ns
+        for serial, position in self._position.items():
+            times_ns = self._times_ns.setdefault(serial, {})
+            times_ns[position] = times_ns.get(position, 0) + took_ns
         self._since_ns, self._waited_ns = now_ns, waited_ns
 
     def _is_forward(self) -> bool:

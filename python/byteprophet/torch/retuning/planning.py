@@ -27,6 +27,7 @@ from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 from byteprophet.profile.estimate import Forward
+from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.recording.stopwatch import process_stopwatch
 from byteprophet.torch.sync import leaving
 from byteprophet.torch.sync.agreement import Announcement, Collection
@@ -77,16 +78,22 @@ class Planning:
             return
         self._steps += 1
         timed = self._steps - _WARM_UP
-        process_stopwatch.want(timed < _TIMED)
+        serial = self._serial()
+        process_stopwatch.set_enabled(timed < _TIMED, serial)
         if timed <= 0:
             self._began = self._synchroniser.sent()
-            process_stopwatch.taken()
+            process_stopwatch.drain(serial)
         elif timed <= _TIMED:
             self._iterations.append(self._synchroniser.last_iteration)
-            self._forwards += process_stopwatch.taken()
+            self._forwards += process_stopwatch.drain(serial)
         else:
             with self._synchroniser.deferring():
                 self._announce(owner)
+
+    def _serial(self) -> int:
+        """The number of the front that uses the synchroniser."""
+        ours = (each.serial for each in live_fronts() if each.synchroniser is self._synchroniser)
+        return next(ours)
 
     def _knows_rates(self, owner: str) -> bool:
         """Whether the bandwidth of each rank that matters is known; asks for those of others."""
