@@ -108,7 +108,26 @@ def refused() -> dict[str, str]:
     except RuntimeError as error:
         found["two"] = str(error)
     found["thawed"] = thawed()
+    found["called"] = called()
     return found
+
+
+def called() -> str:
+    """What is said at the first step() without a forward pass of the model itself."""
+    model = Model()
+    plain = torch.optim.SGD(parameters_of(model), lr=0.1)
+    optimizer: Any = bps.DistributedOptimizer(plain, model=model, sync="ddp")
+    model(torch.ones(8, 6)).sum().backward()
+    optimizer.step()
+    optimizer.step()  # the same gradients once more
+    with optimizer.no_sync():
+        model(torch.ones(8, 6)).sum().backward()
+    model.forward(torch.ones(8, 6)).sum().backward()
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def thawed() -> str:

@@ -38,6 +38,7 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
     assert "is compiled" in refused["compiled"]
     assert "two optimizers" in refused["two"]
     assert "was frozen, or in no group, when DistributedDataParallel was" in refused["thawed"]
+    assert "call the Model itself, not its parts or its forward()" in refused["called"]
 
 
 def test_it_needs_a_process_group() -> None:

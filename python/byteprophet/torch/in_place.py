@@ -6,9 +6,13 @@ after a forward pass runs in the model's hooks, as in torch's own ``replicate``.
 ``backward()`` returns, and ``step()`` makes all updates. Where processors are the limit, this may
 be faster than transfers and updates that overlap computation in threads of their own.
 
+A script that only calls parts of the model, or its ``forward()``, runs no hooks: ``step()`` then
+finds gradients that were not averaged, and raises an error.
+
 With a strategy, it has the strategy's buckets (``retuning/given_ddp_strategy.py``).
 
-Threads: the training thread calls everything here; the reducer is torch's.
+Threads: the training thread calls everything here, except that ``_added`` runs in autograd's; the
+reducer is torch's.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -43,6 +48,8 @@ class _Exchange:
     def __init__(self) -> None:
         self.model: InPlace | None = None
         self._held = False  # gradients stay as they are
+        self._will_average = False  # a forward pass since the last step() has seen to it
+        self._has_added = False  # some backward pass since then has added to a gradient
         self._averaged: set[int] | None = None  # parameters, by id, once that is known
 
     def begin(
@@ -68,7 +75,8 @@ class _Exchange:
                 f"byteprophet: sync={DDP!r}: {name} is compiled, and its hooks would be, too: "
                 "compile its parts"
             )
-        ignored = [name for name, each in module.named_parameters() if id(each) not in names]
+        everything = module.named_parameters(remove_duplicate=False)  # under all of their names
+        ignored = [name for name, each in everything if id(each) not in names]
         ignored += [name for name, _ in module.named_buffers()]
         ignored += [f".{name}" for name in ignored if "." not in name]  # torch's name of the root's
         module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
@@ -76,6 +84,9 @@ class _Exchange:
         self.model = _construct(module, names, given, settings, options)
         self.hold(self._held)
         _begun.add(module)
+        for each in self.model.parameters():
+            if each.requires_grad and id(each) in names:
+                each.register_post_accumulate_grad_hook(self._added)  # type: ignore[no-untyped-call]
         module.register_forward_pre_hook(self._before)
         module.register_forward_hook(self._after)
         record_unasked(self.model)
@@ -92,7 +103,7 @@ class _Exchange:
         self._averaged = {id(each) for each in parameters if each.requires_grad}
 
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Raise ``RuntimeError`` if a parameter would be updated by this rank's own gradients."""
+        """Raise ``RuntimeError`` if parameters would be updated by this rank's own gradients."""
         if self._averaged is None:
             return
         for parameter in optimizer_parameters(optimizer):
@@ -102,6 +113,16 @@ class _Exchange:
                     "frozen, or in no group, when DistributedDataParallel was made, which does not "
                     "average its gradients: make the optimizer again, with another sync"
                 )
+        if self._has_added and not self._will_average:
+            assert self.model is not None
+            name = type(self.model.module).__name__
+            raise RuntimeError(
+                f"byteprophet: sync={DDP!r}: gradients were computed, but since the last step() no "
+                "forward pass has let DistributedDataParallel average them: call the "
+                f"{name} itself, not its parts or its forward(), and not only within no_sync(), or "
+                "use another sync"
+            )
+        self._has_added = self._will_average = False
 
     def before_forward(self) -> None:
         """What DistributedDataParallel does before a forward pass."""
@@ -111,8 +132,12 @@ class _Exchange:
     def _before(self, _module: nn.Module, _inputs: Any) -> None:
         self.before_forward()
 
+    def _added(self, _parameter: Tensor) -> None:
+        self._has_added = True
+
     def _after(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
         assert self.model is not None
+        self._will_average |= torch.is_grad_enabled() and not self._held
         return self.model._post_forward(output)  # type: ignore[no-untyped-call]
 
 
