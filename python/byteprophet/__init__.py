@@ -1,5 +1,5 @@
 """byteprophet."""
 
-from byteprophet.errors import PeerLost, TimedOut
+from byteprophet.errors import PeerLost, TimedOut, UserError
 
-__all__ = ["PeerLost", "TimedOut"]
+__all__ = ["PeerLost", "TimedOut", "UserError"]

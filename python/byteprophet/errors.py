@@ -30,7 +30,7 @@ class Error(Exception):
 
 
 class UserError(Error):
-    """The request cannot be carried out as written."""
+    """The request cannot be carried out as written. ``byteprophet.UserError``."""
 
 
 class NotWritten(UserError):
