@@ -28,10 +28,11 @@ from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.observe import recording
 from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
-from byteprophet.torch.ddp import models, patches, takeover
+from byteprophet.torch.ddp import models, patches
 from byteprophet.torch.ddp.backward import ModelRules, as_its_reducer
 from byteprophet.torch.ddp.optimizers import optimizers_of
-from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.ddp.trial import process_trial
+from byteprophet.torch.front.backward_rules import SharedRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
 from byteprophet.torch.recording.ddp_buckets import reduced_parameters
@@ -56,14 +57,16 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
         options: further arguments of torch's class.
 
     Raises:
-        ValueError: there is no such ``sync``, or the job was started without the servers that it
-            needs, or with servers that it does not use.
+        ValueError: there is no such ``sync``, the job was started without the servers that it
+            needs, or with servers that it does not use, or it is ``"auto"`` in a job that is
+            recorded or has a strategy.
     """
 
     def __init__(
         self, module: nn.Module, *arguments: Any, sync: str = "dear-planned", **options: Any
     ) -> None:
-        wrong = why_not(sync)
+        with ends_in_one_line():
+            wrong = why_not(sync)
         if wrong:
             raise ValueError(f"sync={sync!r}: {wrong}")
         with own_constructor():
@@ -85,6 +88,10 @@ def why_not(sync: str) -> str:
         return f"this job has no servers; start it with servers, or use {', '.join(OURS)}"
     if sync != BYTEPS and basics.with_servers():
         return f"this job has servers; start it without servers, or use {BYTEPS}"
+    if sync == AUTO and (strategy := RuntimeSettings.from_environment().strategy):
+        return f"{strategy} says what exchanges gradients"
+    if sync == AUTO and os.environ.get(recording.VARIABLE):
+        return "record a job with the sync that it has chosen"
     return ""
 
 
@@ -116,10 +123,6 @@ def construct(
         wrong = settings.sync and why_not(settings.sync)
         if wrong:
             raise UserError(f"{SYNC}={settings.sync}: {wrong}")
-        if settings.sync == AUTO and settings.strategy:
-            raise UserError(f"{SYNC}={AUTO}: {settings.strategy} says what exchanges gradients")
-        if settings.sync == AUTO and os.environ.get(recording.VARIABLE):
-            raise UserError(f"{SYNC}={AUTO}: record a job with the sync that it has chosen")
         if used is None or sync:
             plain(model, *arguments, **options)
         else:
@@ -131,7 +134,7 @@ def construct(
             _compute_as(model, used, settings.strategy)
         if _by_hand:
             return
-        if sync and distributed.get_world_size() > 1:
+        if sync:
             exchange_by(model, sync)
         else:
             record_unasked(model)
@@ -213,36 +216,26 @@ def exchange_by(
     compression: Any = Uncompressed,
     rules_of: Callable[..., ModelRules] = as_its_reducer,
 ) -> None:
-    """Let the synchroniser ``sync`` exchange the gradients of ``model``.
+    """Let the synchroniser ``sync`` exchange the gradients of ``model``, if there are other ranks.
 
     ``compression`` is that of ``DistributedOptimizer``. ``rules_of`` makes the rules by which its
     backward passes send gradients (``models.Public``).
     """
+    if distributed.get_world_size() == 1:
+        record_unasked(model)
+        return
+    trial = process_trial() if sync == AUTO else None
+    chosen = DEAR_PLANNED if sync == AUTO else sync
 
-    def distribute(
-        optimizer: Optimizer,
-        named: list[tuple[str, Tensor]],
-        module: nn.Module | None,
-        rules: BackwardRules,
-    ) -> None:
+    def distribute(optimizer: Optimizer, rules: SharedRules) -> None:
         with ends_in_one_line():
-            _distribute(sync, compression, optimizer, named, module, rules)
+            _distribute(chosen, compression, optimizer, rules)
 
     patches.install()
-    if sync == AUTO:
-        takeover.try_both()
-        sync = DEAR_PLANNED
-    models.add(model, models.Public(sync, distribute, record_unasked, rules_of))
+    models.add(model, models.Public(chosen, distribute, record_unasked, rules_of, trial))
 
 
-def _distribute(
-    sync: str,
-    compression: Any,
-    optimizer: Optimizer,
-    named: list[tuple[str, Tensor]],
-    module: nn.Module | None,
-    rules: BackwardRules,
-) -> None:
+def _distribute(sync: str, compression: Any, optimizer: Optimizer, rules: SharedRules) -> None:
     """Give ``optimizer`` a front. No bucket is sharded, because a script may read on one rank."""
     settings = RuntimeSettings.from_environment()
     if sync == BYTEPS:
@@ -264,10 +257,10 @@ def _distribute(
             raise UserError(f"{settings.strategy}: only DistributedOptimizer does local SGD")
     synchronised(
         optimizer,
-        named,
+        None,  # the rules have names
         compression,
         1,
-        model=module,
+        model=None,
         separable=None,
         sync=sync,
         elementwise=False,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +27,10 @@ from byteprophet.observe.strategy_recording import record_given
 from byteprophet.runtime_settings import OWNERS, RuntimeSettings
 from byteprophet.torch import collectives, lifecycle
 from byteprophet.torch.front import other_synchronisers, stopping
-from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.backward_rules import SharedRules
 from byteprophet.torch.front.cast import changes_of, compression_of, fuses
 from byteprophet.torch.front.front import Front
-from byteprophet.torch.front.optimizer_class import Distributed, distributed_class
+from byteprophet.torch.front.optimizer_class import Distributed, make_distributed
 from byteprophet.torch.front.view_step import is_elementwise, needs_closure
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.regions.install import install
@@ -42,7 +42,7 @@ from byteprophet.torch.sync import basics
 from byteprophet.torch.sync.make import make_synchroniser
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import reads
-from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
+from byteprophet.torch.tensors.naming import Names, name_parameters, optimizer_parameters
 from byteprophet.torch.tensors.sparse import SparseParameters
 
 _compared = itertools.count()  # parameters that have taken rank 0's values
@@ -95,7 +95,7 @@ def distribute(
     settings: RuntimeSettings,
     between: BetweenSteps | None = None,
     accumulation: int = 1,
-    rules: BackwardRules | None = None,
+    rules: SharedRules | None = None,
     sparse: Container[Tensor] = (),
     staleness: Mapping[str, int] = NO_DELAYS,
     local_steps: int = 0,
@@ -103,8 +103,8 @@ def distribute(
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``.
 
-    ``rules`` decide which gradients are sent (``front/backward_rules.py``). ``sparse`` has the
-    parameters whose gradients are sparse.
+    ``rules`` decide which gradients are sent, and when (``front/backward_rules.py``). ``sparse``
+    has the parameters whose gradients are sparse.
     ``staleness`` has the delays of averages, in steps, by parameter. After every ``local_steps``
     steps, parameters are averaged; 0: gradients are. ``given``: the strategy in the file
     ``settings.strategy``, if it has one.
@@ -122,13 +122,13 @@ def distribute(
     parameters = optimizer_parameters(optimizer)
     free = functools.partial(stopping.free_dropped, synchroniser, settings.timeout_s)
     taken = synchroniser.names
-    named = name_parameters(parameters, named_parameters, model, taken, free=free)
+    named = _named(parameters, named_parameters, model, rules, taken, free)
     if given is not None:
         refuse_second(settings.strategy, given.model.places, [name for name, _ in named])
     if synchroniser.size > 1:
         _refuse_others(optimizer, named, model)
     for other in live_fronts():
-        other.release(parameters)
+        other.release([parameter for _, parameter in named])
     front = Front(
         base,
         compression,
@@ -148,14 +148,28 @@ def distribute(
     stopping.register(front)
     if settings.debug:
         reads.watch()
-    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
-        del optimizer.step  # a learning-rate scheduler's wrapper of the old method
-    distributed: Any = optimizer
-    distributed._front = front
-    distributed._synchronize_at_step = True
-    distributed._named = lambda new: name_parameters(new, None, model, taken, len(parameters), free)
-    optimizer.__class__ = distributed_class(base)
+    make_distributed(
+        optimizer,
+        front,
+        lambda new: _named(new, None, model, rules, taken, free, first_unnamed=len(parameters)),
+    )
     return optimizer
+
+
+def _named(
+    parameters: Iterable[Tensor],
+    named_parameters: Iterable[tuple[str, Tensor]] | None,
+    model: nn.Module | None,
+    rules: SharedRules | None,
+    taken: Names,
+    free: Callable[[], object],
+    first_unnamed: int = 0,
+) -> list[tuple[str, Tensor]]:
+    """Those of an optimizer's ``parameters`` that its front manages, with their names."""
+    if rules is not None:
+        named_parameters = rules.named(parameters)
+        parameters = [parameter for _, parameter in named_parameters]
+    return name_parameters(parameters, named_parameters, model, taken, first_unnamed, free)
 
 
 def _check_delayed(staleness: Mapping[str, int], named: Sequence[tuple[str, Tensor]]) -> None:
@@ -384,7 +398,7 @@ def synchronised(
     given: Used | None,
     weights: tuple[int, ...],
     settings: RuntimeSettings,
-    rules: BackwardRules | None = None,
+    rules: SharedRules | None = None,
     sparse: Container[Tensor] = (),
 ) -> Optimizer:
     """Make a synchroniser, and give ``optimizer`` a front that uses it.
@@ -397,6 +411,8 @@ def synchronised(
         "backward_passes_per_step": backward_passes_per_step,
     }
     parameters = optimizer_parameters(optimizer)
+    if rules is not None:
+        parameters = [parameter for _, parameter in rules.named(parameters)]
     changes = changes_of(given, compression, parameters)
     compression = compression_of(given, compression, settings.strategy)
     if changes.local_sgd:
@@ -415,6 +431,7 @@ def synchronised(
         weights,
         changes,
         sparse,
+        gives_values=rules is None,
     )
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing is sent

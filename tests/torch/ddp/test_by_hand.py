@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from byteprophet.launcher import JobResult, JobSpec, run_job
+from byteprophet.torch import DistributedDataParallel
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 FOLDER = Path(__file__).parent
 
 
@@ -31,12 +33,26 @@ def run(
     return run_job(spec, lambda role, line: lines.append(line))
 
 
+@pytest.mark.job
 def test_our_class_leaves_torchs_alone(tmp_path: Path) -> None:
     lines: list[str] = []
     run(tmp_path, lines, str(FOLDER / "by_hand_worker.py")).check()
     assert lines.count("equal") == 2
 
 
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [("BYTEPROPHET_STRATEGY", "given says what"), ("BYTEPROPHET_RECORD", "record a job with")],
+)
+def test_a_trial_in_code_takes_no_strategy_and_is_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, variable: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, "given")
+    with pytest.raises(ValueError, match=f"sync='auto': {says}"):
+        DistributedDataParallel(nn.Linear(1, 1), sync="auto")
+
+
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("sync", "says"), [("ring", "must be allreduce, "), ("byteps", "this job has no servers; ")]
 )
@@ -52,6 +68,7 @@ def test_a_runtime_that_cannot_be_is_refused_in_one_line(
     assert "Traceback" not in "".join(lines)
 
 
+@pytest.mark.job
 def test_a_strategy_that_compresses_is_refused_in_one_line(tmp_path: Path) -> None:
     """What is not sent would be in no state, because the optimizer is the script's own."""
     strategy = {

@@ -52,12 +52,19 @@ def test_a_wrapper_is_told_from_what_it_wraps() -> None:
     assert standing.inner is inner
 
 
-def test_constructions_are_counted() -> None:
-    optimizers.count_optimizers()
-    before = optimizers.optimizers_made()
+def test_what_is_added_of_watched_parameters_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Optimizer, "add_param_group", Optimizer.add_param_group)  # put back later
+    watched = nn.Linear(2, 2)
+    known = {id(parameter) for parameter in watched.parameters()}
+    optimizers.watch_additions(lambda parameter: id(parameter) in known)
+    before = optimizers.additions()
     made = SGD(nn.Linear(2, 2).parameters(), lr=1.0)
-    assert optimizers.optimizers_made() == before + 1
-    assert made.param_groups[0]["lr"] == 1.0
+    assert optimizers.additions() == before
+    made.add_param_group({"params": [watched.bias]})
+    assert optimizers.additions() == before + 1
+    assert [group["lr"] for group in made.param_groups] == [1.0, 1.0]
+    SGD(watched.parameters(), lr=1.0)
+    assert optimizers.additions() == before + 2
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ MORE = (
     "weights_are_parametrized_and_pruned",
     "backward_twice_through_one_graph",
     "gradients_by_autograd_grad",
+    "second_order_by_autograd_grad",
+    "a_model_beside_it_is_not_wrapped",
     "zero_grad_in_odd_places",
     "steps_without_backward",
     "forwards_without_backward",
@@ -90,6 +92,7 @@ MORE_PLAIN = (
     "complex_parameters",
     "sync_batch_norm_is_refused_on_cpus",
     "communication_hook_between_forward_and_backward",
+    "hooks_after_gradients",
 )
 SYNCS = ("allreduce", DEAR_PLANNED, BYTEPS)
 Rows = dict[str, dict[str, str]]

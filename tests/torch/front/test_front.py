@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from byteprophet.errors import UserError
 from byteprophet.torch.front.cores import Cores
+from byteprophet.torch.front.optimizer_class import plain_again
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.tensors import module_calls
 
@@ -297,6 +298,23 @@ def test_scheduler_made_before_goes_on_working(network: Any, attach: Attach) -> 
         schedule.step()
     assert ours.param_groups[0]["lr"] == 0.05
     assert any(name.startswith("Gradient") for _, name, _ in network.submitted)
+
+
+def test_scheduler_goes_on_working_when_the_optimizer_is_plain_again(
+    network: Any, attach: Attach
+) -> None:
+    model, _ = pair()
+    optimizer = sgd(model)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    front = attach(optimizer, network)._front
+    front.release([*model.parameters()])
+    plain_again(optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_of(model, 0).backward()
+        optimizer.step()
+        schedule.step()
+    assert (type(optimizer), optimizer.param_groups[0]["lr"]) == (torch.optim.SGD, 0.05)
 
 
 @pytest.mark.parametrize("passes", [2, 3])
@@ -688,6 +706,21 @@ def test_one_iteration_mark_per_iteration(network: Any, attach: Attach) -> None:
         ours.step()
     ours.finish()
     assert network.iterations == 3
+
+
+def test_reading_a_gradient_within_backward_before_others_are_sent_is_refused(
+    network: Any, attach: Attach
+) -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
+    ours = attach(sgd(model), network, named=model.named_parameters())
+    ours._front.synchroniser.holds_back = lambda _: True  # as if they shared a bucket
+    hook = model[0].weight.register_hook(lambda _: model[1].weight.grad.sum())
+    says = r"gradient of '1.weight' is in flight and was read within backward\(\)"
+    with pytest.raises(RuntimeError, match=says):
+        model(torch.ones(1, 2)).sum().backward()
+    hook.remove()
+    assert model[1].weight.grad is not None
+    assert model[1].weight.grad.sum().isfinite()  # after backward, it is the average
 
 
 def test_a_removed_group_is_named(network: Any, attach: Attach) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
@@ -25,6 +28,7 @@ from byteprophet.torch.record import record_unasked
 
 from ...python_process import run_python, start_python
 
+recorder = sys.modules["byteprophet.torch.record"]  # hidden by the function of this name
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
 
@@ -213,6 +217,63 @@ def test_what_the_script_records_itself_is_not_recorded_twice(
         events = load_events(path)
         assert events.whole
         assert [int(row["iteration"]) for _, row in of(events, Kind.ITERATION)] == iterations
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process."""
+    gc.collect()  # optimizers of earlier tests
+    process.stop()  # what they have joined
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_script_may_have_a_communication_hook(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+    with bps.record(model, tmp_path / "run"):
+        model.register_comm_hook(None, default_hooks.allreduce_hook)
+        for _ in range(2):
+            model(torch.ones(1, 3)).sum().backward()
+    assert capfd.readouterr().err.count("the model has a communication hook of its own") == 1
+    events = load_events(tmp_path / "run" / "events" / "spans-worker-0.arrows")
+    assert len(of(events, Kind.ITERATION)) == 2
+    assert not of(events, Kind.COLLECTIVE)
+
+
+@pytest.mark.usefixtures("alone")
+def test_each_directory_gets_the_buckets(tmp_path: Path) -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+    for folder, iterations in (("early", 1), ("one", 3), ("two", 2)):
+        with bps.record(model, tmp_path / folder):
+            for _ in range(iterations):
+                model(torch.ones(1, 3)).sum().backward()
+    assert read_strategy(tmp_path / "early") is None  # buckets were not yet rebuilt
+    one, two = (read_strategy(tmp_path / folder) for folder in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    assert one.strategy.buckets == two.strategy.buckets
+
+
+@pytest.mark.usefixtures("alone")
+def test_one_rank_in_our_class_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEPROPHET_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("BYTEPROPHET_RECORD", "1")
+    monkeypatch.delenv("DMLC_ROLE", raising=False)
+    monkeypatch.setattr(recorder, "_unasked", None)
+    model = bps.DistributedDataParallel(nn.Linear(3, 2), sync="allreduce")
+    for _ in range(2):
+        model(torch.ones(1, 3)).sum().backward()
+    unasked = recorder._unasked
+    assert unasked is not None
+    unasked.stop()
+    (path,) = (tmp_path / "run" / "events").iterdir()
+    assert len(of(load_events(path), Kind.ITERATION)) == 2
 
 
 def test_beside_a_distributed_optimizer(tmp_path: Path, attach: object, network: object) -> None:

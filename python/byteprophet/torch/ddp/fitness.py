@@ -85,6 +85,19 @@ def _why_parameter(parameter: Any) -> str:
         return "has gaps or overlaps in memory"
     if shares_memory(parameter):
         return "shares memory with other tensors"
+    return _why_hooked(parameter)
+
+
+def why_hooked(parameters: Mapping[str, Tensor]) -> str:
+    """Why a model with these ``parameters`` can no longer use our synchronisers, if it could."""
+    for name, parameter in parameters.items():
+        reason = _why_hooked(parameter)
+        if reason:
+            return f"parameter {name!r} {reason}"
+    return ""
+
+
+def _why_hooked(parameter: Any) -> str:
     if hasattr(parameter, "_in_backward_optimizers"):
         return "is updated in backward by an optimizer of its own"
     if _others(parameter):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
 
 from byteprophet.errors import warn
 from byteprophet.torch.ddp.backward import ModelRules, Submit
+from byteprophet.torch.ddp.trial import Trial
 from byteprophet.torch.front import other_synchronisers
-from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.backward_rules import SharedRules
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.recording.ddp_buckets import reduced_parameters
 
@@ -33,17 +35,16 @@ class Public:
     """What the public face, which stands above this room, gives a model.
 
     ``sync`` is the synchroniser that exchanges its gradients. ``distribute`` gives an optimizer a
-    front. It takes the optimizer, names of parameters, the module to which further parameters
-    belong, and the rules. ``stays_plain`` is told of a model that exchanges its gradients itself.
+    front, given the rules. ``stays_plain`` is told of a model that exchanges its gradients itself.
     ``rules_of`` makes the rules by which a model sends gradients, given the parameters by name.
+    ``trial`` times both exchanges, if the faster one is to be kept.
     """
 
     sync: str
-    distribute: Callable[
-        [Optimizer, list[tuple[str, Tensor]], nn.Module | None, BackwardRules], Any
-    ]
+    distribute: Callable[[Optimizer, SharedRules], Any]
     stays_plain: Callable[[DistributedDataParallel], None]
     rules_of: Callable[[DistributedDataParallel, Mapping[str, Tensor], Submit], ModelRules]
+    trial: Trial | None = None
 
 
 class Model:
@@ -70,6 +71,12 @@ class Model:
         self._hooks: list[Any] = []
         self.unheld: list[Optimizer] = []
         self.fronts: list[Front] = []
+
+    @property
+    def times_own(self) -> bool:
+        """Whether it exchanges its gradients itself until that was timed."""
+        trial = self.public.trial
+        return self.state is State.NEW and trial is not None and not trial.is_ours
 
     def await_backward(self) -> None:
         """Note that a forward pass has told the reducer to expect a backward pass.
@@ -119,13 +126,40 @@ class Model:
 
 _models: weakref.WeakKeyDictionary[DistributedDataParallel, Model] = weakref.WeakKeyDictionary()
 _copies: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()  # of which nothing was said
+_names: MutableMapping[Tensor, str] = WeakIdKeyDictionary()  # of parameters
+_used: set[str] = set()  # names, also of parameters that are gone
+_taken = 0  # how many models were taken over
 
 
 def add(model: DistributedDataParallel, public: Public) -> None:
-    """Let ours exchange the gradients of ``model``, if possible and if there are other ranks."""
-    if distributed.get_world_size() > 1:
-        _models[model] = Model(model, public)
-        other_synchronisers.replaced.add(model)
+    """Let ours exchange the gradients of ``model``, if possible."""
+    _models[model] = Model(model, public)
+    other_synchronisers.replaced.add(model)
+
+
+def take(model: Model, backward: ModelRules) -> None:
+    """Note that ours exchange the gradients of ``model`` by the rules ``backward``.
+
+    All ranks must call this for the same models. Its parameters get names that no others have had,
+    unless it was wrapped before. Not even those of a model that is gone are free again: one rank
+    may keep it.
+    """
+    global _taken
+    model.state, model.backward = State.OURS, backward
+    wrapped = model.of()
+    for name, parameter in () if wrapped is None else wrapped.module.named_parameters():
+        if parameter in _names:
+            continue
+        while name in _used:
+            name = f"model{_taken}.{name}"
+        _names[parameter] = name
+        _used.add(name)
+    _taken += 1
+
+
+def name_of(parameter: Tensor) -> str:
+    """The name of a model's parameter, by which ranks identify it."""
+    return _names[parameter]
 
 
 def known(model: DistributedDataParallel) -> Model | None:

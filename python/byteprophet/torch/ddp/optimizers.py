@@ -1,7 +1,7 @@
 """Finds the optimizers of parameters: scripts and frameworks make them before or after the model.
 
-The garbage collector knows all that exist. A count of constructions tells whether there may be new
-ones, so that the search need not be repeated.
+The garbage collector knows all that exist. A count of what is added to optimizers tells whether
+there may be new ones, so that the search need not be repeated.
 
 A wrapper (SAM, Lightning's and others) is an optimizer that holds another one of the same
 parameters, and calls the ``step()`` of that one.
@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
-_made = 0
+_additions = 0
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,27 @@ class Found:
     wrappers: tuple[Optimizer, ...]
 
 
-def optimizers_made() -> int:
-    """How many optimizers were made since ``count_optimizers``."""
-    return _made
+def additions() -> int:
+    """How many groups with watched parameters optimizers have got since ``watch_additions``."""
+    return _additions
 
 
 @functools.cache
-def count_optimizers() -> None:
-    """Count the optimizers that are made from now on."""
-    plain = Optimizer.__init__
+def watch_additions(watches: Callable[[Tensor], bool]) -> None:
+    """Count the groups with parameters that ``watches`` knows, from now on.
+
+    An optimizer adds its groups when it is made. One of other parameters, such as those of an inner
+    loop, is not counted.
+    """
+    plain = Optimizer.add_param_group
 
     @functools.wraps(plain)
-    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
-        global _made
-        _made += 1
-        plain(self, *args, **kwargs)
+    def counted(self: Any, param_group: dict[str, Any]) -> None:
+        global _additions
+        plain(self, param_group)
+        _additions += any(map(watches, self.param_groups[-1]["params"]))
 
-    Optimizer.__init__ = counted  # type: ignore[method-assign]
+    Optimizer.add_param_group = counted  # type: ignore[method-assign]
 
 
 def optimizers_of(parameters: Sequence[int]) -> Found:

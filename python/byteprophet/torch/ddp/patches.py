@@ -69,7 +69,7 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
             return plain(self, output)
         if known.backward is None:
             output = plain(self, output)
-            if takeover.is_timing_own() and self.require_forward_param_sync:
+            if known.times_own and self.require_forward_param_sync:
                 known.await_backward()
             return output
         if self._check_sync_bufs_post_fwd():

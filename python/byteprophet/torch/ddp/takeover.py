@@ -10,10 +10,10 @@ A model that is unfit, and all that share an optimizer with it, keep their own e
 models do, if the script asks for what only a reducer can do. That takes no message between ranks,
 because no bucket is sharded: every rank has all averages.
 
-In a trial (``trial.py``), models are taken over some iterations later, and given back if ours are
-not faster. Another model may be between its forward and its backward pass then (a GAN's generator,
-at a forward pass of the discriminator). Who exchanges its gradients from now on expects that
-backward pass, and nobody else does.
+The models of a trial (``trial.py``) are taken over some iterations later, and given back if ours
+are not faster. Another model may be between its forward and its backward pass then (a GAN's
+generator, at a forward pass of the discriminator). Who exchanges its gradients from now on expects
+that backward pass, and nobody else does.
 
 Threads: the training thread calls everything, except that ``_submit`` runs in autograd's.
 """
@@ -37,11 +37,11 @@ from byteprophet.torch.ddp import fitness, models
 from byteprophet.torch.ddp.backward import ModelRules
 from byteprophet.torch.ddp.meeting import meet
 from byteprophet.torch.ddp.models import Model, State
-from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
+from byteprophet.torch.ddp.optimizers import additions, optimizers_of, watch_additions
 from byteprophet.torch.ddp.rules import Rules
 from byteprophet.torch.ddp.trial import Trial
 from byteprophet.torch.front.front import Front
-from byteprophet.torch.front.optimizer_class import plain_again
+from byteprophet.torch.front.optimizer_class import front_of, manage_more, plain_again
 from byteprophet.torch.tensors.dense import shares_memory
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
@@ -59,32 +59,22 @@ class _Unheld(Optimizer):
 _PATIENCE_S = 60.0  # until a model keeps its own exchange because a rank has not come
 _rules = Rules()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
-_seen = -1  # ``optimizers_made()`` at the last search
-_trial: Trial | None = None
+_seen = -1  # ``additions()`` at the last search
 _store: Any = None  # of the process group at the last search
 _is_told = False  # whose exchange it is
 _meetings = 0  # how many there were; the same on all ranks
 
 
-def try_both() -> None:
-    """Time both exchanges, and keep the faster one. For all models, from now on."""
-    global _trial
-    _trial = _trial or Trial()
-
-
-def is_timing_own() -> bool:
-    """Whether the first phase of a trial is not over yet."""
-    return _trial is not None and not (_trial.is_ours or _trial.is_over)
-
-
 def before_forward(model: Model) -> None:
     """Take over what is new. Called before a forward pass of ``model`` that computes gradients."""
     _leave_to_others(model)
-    if _trial is not None and model.state is not State.PLAIN:
-        _follow(_trial, model)
-        if not _trial.is_ours:
-            return
-    if model.state is State.NEW or (model.state is State.OURS and optimizers_made() != _seen):
+    if model.public.trial is not None and model.state is not State.PLAIN:
+        _follow(model.public.trial, model)
+    if model.times_own:
+        return
+    if model.state is State.OURS and (reason := fitness.why_hooked(model.parameters)):
+        give_back(model, reason)
+    if model.state is State.NEW or (model.state is State.OURS and additions() != _seen):
         _take_new()
     if model.backward is not None:
         model.backward.check_finished()
@@ -117,21 +107,24 @@ def _follow(trial: Trial, model: Model) -> None:
     if took_ns is None:
         return
     reason = _absence("the trial of both exchanges")
+    tried = _sharers([each for each in models.all_in(State.OURS) if each.public.trial is trial])
     if reason:
-        give_back(model, reason, begins=model)
+        if model.state is State.NEW:
+            model.keeps_own_exchange(reason)
+        _give_back(tried, reason, begins=model)
         trial.give_up(reason)
         return
     if not trial.is_ours:
         trial.try_ours(took_ns)
         return
     device = next(iter(model.parameters.values())).device
-    stays = float(any(_must_stay(each) for each in models.all_in(State.OURS) if each is not model))
+    stays = float(any(_must_stay(each) for each in tried if each is not model))
     means = torch.tensor([*trial.times_ns(took_ns), stays], device=device)
     distributed.all_reduce(means)
     own_ns, ours_ns, stay = (means / distributed.get_world_size()).tolist()
     trial.decide(own_ns, ours_ns, must_stay=stay > 0)
     if not trial.is_ours:
-        give_back(model, trial.outcome, begins=model)
+        _give_back(tried, trial.outcome, begins=model)
     elif distributed.get_rank() == 0:
         print(f"byteprophet: dear-planned exchanges gradients: {trial.outcome}", file=sys.stderr)
 
@@ -157,18 +150,35 @@ def _absence(what: str) -> str:
     )
 
 
-def give_back(model: Model, reason: str, begins: Model | None = None) -> None:
+def give_back(model: Model, reason: str) -> None:
     """Let ``model`` and, if ours exchange its gradients, all models exchange gradients themselves.
 
-    Gradients that were sent become averages first, and all updates are finished. ``begins``: the
-    model whose forward pass begins now.
+    Gradients that were sent become averages first, and all updates are finished.
     """
     if model.state is State.NEW:
         model.keeps_own_exchange(reason)
-    if model.state is not State.OURS:
-        return
-    _release_all()
-    for each in models.all_in(State.OURS):
+    if model.state is State.OURS:
+        _give_back(models.all_in(State.OURS), reason)
+
+
+def _sharers(some: Iterable[Model]) -> list[Model]:
+    """``some`` models of ours, and those that share a front with them, maybe through others."""
+    found = [*some]
+    while True:
+        theirs = {front for each in found for front in each.fronts}
+        more = [each for each in models.all_in(State.OURS) if not theirs.isdisjoint(each.fronts)]
+        if len(more) <= len(found):
+            return found
+        found = more
+
+
+def _give_back(leaving: Sequence[Model], reason: str, begins: Model | None = None) -> None:
+    """Let models of ours exchange gradients themselves; none that stays shares a front with them.
+
+    ``begins``: the model whose forward pass begins now.
+    """
+    _release({front for each in leaving for front in each.fronts})
+    for each in leaving:
         wrapped = each.of()
         if wrapped is not None:
             if _must_stay(each) and each is not begins:
@@ -178,6 +188,12 @@ def give_back(model: Model, reason: str, begins: Model | None = None) -> None:
                 )
             _restart_reducer(wrapped, each.backward is not None and each.backward.expecting)
         each.keeps_own_exchange(reason)
+    _follow_rules()
+
+
+def _follow_rules() -> None:
+    ours = models.all_in(State.OURS)
+    _rules.follow(each.backward for each in ours if each.backward is not None)
 
 
 def _restart_reducer(wrapped: Any, expecting: bool) -> None:
@@ -201,19 +217,20 @@ def _restart_reducer(wrapped: Any, expecting: bool) -> None:
 
 def fronts() -> list[Front]:
     """The fronts of all optimizers and models, the same order on all ranks."""
-    found: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
+    found = [front_of(optimizer) for optimizer in _optimizers]
     found += (front for each in models.all_in(State.OURS) for front in each.fronts)
     return sorted({*found}, key=lambda front: front.serial)
 
 
 def _take_new() -> None:
     global _seen
-    count_optimizers()
+    watch_additions(_rules.exchanges)
     gc.collect()  # models and optimizers that only circles of references keep alive
     _leave_old_group()
     for each in models.all_in(State.NEW):
         _leave_to_others(each)
-    new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
+    new = [each for each in models.all_in(State.NEW) if not each.times_own]
+    ours = models.all_in(State.OURS)
     reason = _absence(f"{len(new)} new model(s)") if new else ""
     if reason:
         for each in new:
@@ -234,22 +251,22 @@ def _take_new() -> None:
         if each in reasons:
             each.keeps_own_exchange(reasons[each])
     if models.all_in(State.OURS) == ours:
-        _take([each for each in new if each.state is State.NEW], fresh)
-        if _trial is None and new:
-            _tell_once()
-    _seen = optimizers_made()
+        taken = [each for each in new if each.state is State.NEW]
+        _take(taken, optimizers)
+        _tell_once(taken)
+    _seen = additions()
 
 
-def _tell_once() -> None:
+def _tell_once(taken: Sequence[Model]) -> None:
     """Rank 0 says, once, that ours exchanges gradients: nothing in the results shows it.
 
     After a trial, its outcome says so.
     """
     global _is_told
-    ours = models.all_in(State.OURS)
-    if not _is_told and ours and distributed.get_rank() == 0:
+    untried = [each for each in taken if each.public.trial is None]
+    if not _is_told and untried and distributed.get_rank() == 0:
         _is_told = True
-        name = ours[0].public.sync
+        name = untried[0].public.sync
         text = f"byteprophet: {name} exchanges the gradients of DistributedDataParallel"
         print(text, file=sys.stderr, flush=True)
 
@@ -262,21 +279,21 @@ def _leave_old_group() -> None:
     global _store
     store = distributed.distributed_c10d._get_default_store()
     if _store is not None and _store is not store:
-        _release_all()
+        _release(fronts())
         models.forget_all_but(store)
     _store = store
 
 
-def _release_all() -> None:
-    """Take the fronts away. Gradients become averages first, and all updates are finished."""
-    for front in fronts():
+def _release(leaving: Collection[Front]) -> None:
+    """Take fronts away. Gradients become averages first, and all updates are finished."""
+    for front in sorted(leaving, key=lambda front: front.serial):
         front.synchronize()
         front.release([slot.parameter for slot in front.gradients.slots.values()])
-    for optimizer in _optimizers:
+    for optimizer in [each for each in _optimizers if front_of(each) in leaving]:
         plain_again(optimizer)
-    _optimizers.clear()
+        _optimizers.discard(optimizer)
     for each in models.all_in(State.OURS):
-        each.fronts.clear()
+        each.fronts = [front for front in each.fronts if front not in leaving]
 
 
 def _reasons(
@@ -303,8 +320,8 @@ def _reasons(
     held: set[int] = set()
     groups = []
     for optimizer in (*optimizers, *(each for each in unchecked if each not in optimizers)):
-        keys = {id(parameter) for parameter in optimizer_parameters(optimizer)}
-        group = {owner[key] for key in keys if key in owner}
+        keys = {id(parameter) for parameter in optimizer_parameters(optimizer)} & owner.keys()
+        group = {owner[key] for key in keys}
         groups.append(group)
         reason = fitness.why_optimizer(optimizer) if optimizer in unchecked else ""
         if optimizer in optimizers:
@@ -333,62 +350,55 @@ def _agree(new: Sequence[Model], reasons: Mapping[Model, str]) -> bool:
     return all(count in (0, size) for count in fit.tolist())
 
 
-def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
-    """Take over the models ``new``, and optimizers ``fresh`` of any model that is ours."""
+def _take(new: Sequence[Model], optimizers: Sequence[Optimizer]) -> None:
+    """Take over the models ``new``, and what the ``optimizers`` hold of any model that is ours."""
     for each in new:
         wrapped = each.of()
         assert wrapped is not None
-        each.state = State.OURS
-        each.backward = each.public.rules_of(wrapped, each.parameters, _submit)
+        backward = each.public.rules_of(wrapped, each.parameters, _submit)
+        models.take(each, backward)
         wrapped.reducer._reset_state()  # after forward passes in a trial, it would reduce, too
         if each.forget_reducer():
-            each.backward.expect(())
+            backward.expect(())
+    _follow_rules()
     ours = models.all_in(State.OURS)
-    _rules.follow(each.backward for each in ours if each.backward is not None)
-    for optimizer in fresh:
+    for optimizer in optimizers:
         keys = {id(parameter) for parameter in optimizer_parameters(optimizer)}
         holding = (each for each in ours if not keys.isdisjoint(map(id, each.parameters.values())))
         first = next(holding, None)
-        if first is not None:
-            _distribute(ours, first, optimizer)
+        if optimizer in _optimizers:
+            known = front_of(optimizer).gradients.slots
+            parameters = optimizer_parameters(optimizer)
+            manage_more(optimizer, [each for each in parameters if id(each) not in known])
+        elif first is not None:
+            _distribute(first, optimizer)
     for each in ours:
         held = {key for front in fronts() for key in front.gradients.slots}
         left = [parameter for parameter in each.parameters.values() if id(parameter) not in held]
         if left:
             each.unheld.append(_Unheld(left))
-            _distribute(ours, each, each.unheld[-1])
-    known = fronts()
+            _distribute(each, each.unheld[-1])
+    known_fronts = fronts()
     for each in ours:
-        each.fronts = [front for front in known if front.manages(each.parameters.values())]
+        each.fronts = [front for front in known_fronts if front.manages(each.parameters.values())]
 
 
-def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> None:
+def _distribute(first: Model, optimizer: Optimizer) -> None:
     """Give ``optimizer``, which holds parameters of ``first`` and maybe of others, a front."""
-    named: dict[int, tuple[str, Tensor]] = {}
-    taken: set[str] = set()
-    wrapped = [model for each in ours if (model := each.of()) is not None]
-    for number, model in enumerate(wrapped):
-        for name, parameter in model.module.named_parameters():
-            unique = f"model{number}.{name}" if name in taken else name
-            named.setdefault(id(parameter), (unique, parameter))
-            taken.add(unique)
-    keys = [id(parameter) for parameter in optimizer_parameters(optimizer)]
-    names = [named[key] for key in keys if key in named]
-    module = wrapped[0].module if len(wrapped) == 1 else None
-    first.public.distribute(optimizer, names, module, _rules)
+    first.public.distribute(optimizer, _rules)
     _optimizers.add(optimizer)
 
 
 def _submit(rules: ModelRules, missing: Iterable[Tensor]) -> None:
     """See ``Submit``."""
-    if _trial is not None and not _trial.is_over:
-        for each in models.all_in(State.OURS):
-            each.backwards += each.backward is rules
+    for each in models.all_in(State.OURS):
+        each.backwards += each.backward is rules
     for front in fronts():
         slots = front.gradients.slots
         for parameter in missing:
             slot = slots.get(id(parameter))
             if slot is not None:
+                front.gradients.settle(slot)  # forward has not waited for what it has skipped
                 front.gradients.submit(slot)
         if front.manages(rules.parameters.values()):
             front.synchroniser.flush(())

@@ -14,13 +14,12 @@ does not change the median.
 
 from __future__ import annotations
 
+import functools
 import time
 import weakref
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
-
-from byteprophet.torch.ddp.models import Model
 
 _TIMED = 12
 _OWN_UNCOUNTED, _OURS_UNCOUNTED = 4, 24
@@ -34,10 +33,10 @@ class Trial:
         self.is_over = False
         self.outcome = ""
         self._own_ns = 0.0
-        self._began_ns: weakref.WeakKeyDictionary[Model, list[int]] = weakref.WeakKeyDictionary()
-        self._progress: weakref.WeakKeyDictionary[Model, int] = weakref.WeakKeyDictionary()
+        self._began_ns: weakref.WeakKeyDictionary[object, list[int]] = weakref.WeakKeyDictionary()
+        self._progress: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
-    def begin_iteration(self, model: Model, progress: int) -> float | None:
+    def begin_iteration(self, model: object, progress: int) -> float | None:
         """Note that an iteration of ``model`` begins now, if ``progress`` is another than before.
 
         Returns how long an iteration takes, in nanoseconds, if it completes the phase.
@@ -76,6 +75,12 @@ class Trial:
         """End the trial without a result: DistributedDataParallel exchanges gradients."""
         self.is_over, self.is_ours, self.outcome = True, False, reason
         self._began_ns.clear()
+
+
+@functools.cache
+def process_trial() -> Trial:
+    """The trial of all models of this process whose faster exchange is to be kept."""
+    return Trial()
 
 
 def took_ns(began_ns: Sequence[int], uncounted: int) -> float | None:

@@ -10,6 +10,7 @@ Threads: autograd's thread calls everything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from torch import Tensor
@@ -26,4 +27,15 @@ class BackwardRules(Protocol):
 
     def completes(self, parameter: Tensor) -> bool:
         """Called after a backward pass has added to the gradient. Whether it is sent now."""
+        ...
+
+
+class SharedRules(BackwardRules, Protocol):
+    """Those of an optimizer that may hold parameters whose gradients nobody exchanges."""
+
+    def named(self, parameters: Iterable[Tensor]) -> list[tuple[str, Tensor]]:
+        """Those of ``parameters`` whose gradients are exchanged, with the same names on all ranks.
+
+        All ranks begin with the same values of these.
+        """
         ...

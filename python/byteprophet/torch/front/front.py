@@ -67,10 +67,10 @@ class Front:
     The front keeps no reference to the optimizer: ``step()`` and other methods receive it. ``base``
     is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
     ``between_steps`` is told of every step that updates: one in ``accumulation``. ``rules`` decide
-    which gradients are sent; ``step()`` then uses the others as they are. ``sparse`` has the
-    parameters whose gradients are sparse. ``staleness`` has the delays of averages, in steps, by
-    parameter. ``local_steps``: after so many steps, parameters are averaged (``local_sgd.py``); 0:
-    gradients are.
+    which gradients are sent. ``step()`` then uses the others as they are, also those of parameters
+    that were never given to ``manage``. ``sparse`` has the parameters whose gradients are sparse.
+    ``staleness`` has the delays of averages, in steps, by parameter. ``local_steps``: after so many
+    steps, parameters are averaged (``local_sgd.py``); 0: gradients are.
     """
 
     def __init__(
@@ -183,7 +183,8 @@ class Front:
         self._order.settle()
         groups = self._groups(optimizer)
         participants = self.gradients.participants()
-        _refuse_removed(slot for slot in participants if slot not in groups)
+        if self.sends_missing:
+            _refuse_removed(slot for slot in participants if slot not in groups)
         slots = [slot for slot in participants if slot in groups]
         self.gradients.delays.check(slots)
         if not send:
@@ -418,13 +419,14 @@ class Front:
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 slot = self.gradients.slots.get(id(parameter))
-                if slot is None:
+                if slot is not None:
+                    groups[slot] = number
+                elif self.sends_missing:
                     other_synchronisers.refuse_parameter("a parameter put in later", parameter)
                     raise RuntimeError(
                         "byteprophet: a parameter was added to a group without add_param_group(), "
                         "or now belongs to another DistributedOptimizer"
                     )
-                groups[slot] = number
         return groups
 
     def _hand_over(
@@ -450,7 +452,20 @@ class Front:
             transfers.append(transfer)
         slots = [transfer.slot for transfer in transfers]
         self.synchroniser.flush([slot.name for slot in slots])
-        self._update(transfers, FrozenStep.of(optimizer, self._base), groups)
+        step = FrozenStep.of(optimizer, self._base)
+        self._update_others(optimizer, step)
+        self._update(transfers, step, groups)
+
+    def _update_others(self, optimizer: Optimizer, step: FrozenStep) -> None:
+        """Update the parameters that this front does not manage by their gradients as they are."""
+        for number, group in enumerate(optimizer.param_groups):
+            others = [p for p in group["params"] if id(p) not in self.gradients.slots]
+            updates = [(p, p.grad, None) for p in others if p.grad is not None]
+            for parameter, gradient, _ in updates:
+                pending.wait_for(parameter)  # the script may have taken it from another optimizer
+                pending.wait_for(gradient)
+            if updates:
+                step.apply(number, updates)
 
     def _update(
         self, transfers: Sequence[Transfer], step: FrozenStep, groups: Mapping[Slot, int]

@@ -137,11 +137,54 @@ def _refuse_unused(front: Front, call: str) -> None:
     saved_compression.refuse_unused(front, call)
 
 
+def make_distributed(
+    optimizer: Optimizer,
+    front: Front,
+    named: Callable[[Iterable[Tensor]], list[tuple[str, Tensor]]],
+) -> None:
+    """Make ``optimizer`` a distributed one, of ``front``.
+
+    ``named``: of parameters that are added later, those that ``front`` manages, with their names.
+    """
+    distributed: Any = optimizer
+    distributed._front = front
+    distributed._synchronize_at_step = True
+    distributed._named = named
+    own = vars(optimizer)
+    if hasattr(own.get("step"), "_wrapped_by_lr_sched"):
+        own["_scheduled_step"] = own.pop("step")  # a scheduler's wrapper of the old method
+    optimizer.__class__ = distributed_class(type(optimizer))
+
+
 def plain_again(optimizer: Optimizer) -> None:
     """Make a distributed optimizer one of its original class. Nothing of it may be outstanding."""
     optimizer.__class__ = type(optimizer).__bases__[0]
+    own = vars(optimizer)
     for name in ("_front", "_named", "_synchronize_at_step", "_barrier_at_step"):
-        vars(optimizer).pop(name, None)
+        own.pop(name, None)
+    if "_scheduled_step" in own:
+        own["step"] = own.pop("_scheduled_step")
+
+
+def front_of(optimizer: Any) -> Front:
+    """The front of a distributed ``optimizer``."""
+    front: Front = optimizer._front
+    return front
+
+
+def manage_more(optimizer: Any, parameters: Iterable[Tensor]) -> None:
+    """Let the front of a distributed ``optimizer`` manage more of its parameters.
+
+    Every rank must call this with the same ones, except for those that no rank exchanges.
+    """
+    named = optimizer._named(parameters)
+    if not named:
+        return
+    front = front_of(optimizer)
+    front.finish()
+    for other in live_fronts():
+        other.release([parameter for _, parameter in named])
+    front.manage(named)
 
 
 def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
@@ -228,10 +271,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         self._front.widen_state(self)
         known = {id(p) for p in optimizer_parameters(self)}
         base.add_param_group(self, param_group)
-        new = [p for p in optimizer_parameters(self) if id(p) not in known]
-        for other in live_fronts():
-            other.release(new)
-        self._front.manage(self._named(new))
+        manage_more(self, [p for p in optimizer_parameters(self) if id(p) not in known])
 
     def reduce(self: Any, _protocol: Any) -> tuple[Any, ...]:
         """Pickle or copy the optimizer as an object of its original class, after all updates.

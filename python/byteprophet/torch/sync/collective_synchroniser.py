@@ -62,6 +62,7 @@ class CollectiveSynchroniser:
     def __init__(self, exchange: Exchange, setup: Setup, records: bool = True) -> None:
         self._changes = setup.changes
         self._records = records
+        self._gives_values = setup.gives_values
         self.mode = setup.mode
         self.owners = setup.owners
         self.bucketing = Bucketing(
@@ -140,7 +141,7 @@ class CollectiveSynchroniser:
         self.carry({name: Size(p.numel(), p.nbytes, p.dtype) for name, p in bucketed})
 
     def begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
-        """Check that all ranks have the same parameters, and give them rank 0's values.
+        """Check that all ranks have the same parameters, and maybe give them rank 0's values.
 
         This leaves out parameters for which it was done before. Every rank must call this. Raises
         ``ValueError`` if a parameter cannot be sent, or differs on a rank.
@@ -337,7 +338,8 @@ class CollectiveSynchroniser:
             self._options,
             all_here,
         )
-        same_start.take_first_ranks_values(named)
+        if self._gives_values:
+            same_start.take_first_ranks_values(named)
 
     def _record_buckets(self) -> None:
         """On rank 0, record the buckets that are used from the next iteration on."""

@@ -32,6 +32,7 @@ def make_synchroniser(
     owners: tuple[int, ...] = (),
     changes: Strategy = Strategy(),  # noqa: B008 (it is frozen)
     sparse: Container[Tensor] = (),
+    gives_values: bool = True,
 ) -> Synchroniser:
     """Make the synchroniser called ``name``.
 
@@ -48,6 +49,7 @@ def make_synchroniser(
         owners: without servers, how much each rank owns, as weights; none: equally much.
         changes: without servers, how the front changes gradients; it is recorded.
         sparse: without servers, the parameters whose gradients are sparse.
+        gives_values: without servers, whether all ranks begin with rank 0's parameters.
 
     Raises:
         UserError: ``owners`` do not fit the job, or it cannot have two transports.
@@ -76,6 +78,7 @@ def make_synchroniser(
             sparse,
             given,
             path,
+            gives_values,
         )
     raise ValueError(
         f"sync={name!r}: there is no such synchroniser; have {', '.join(SYNCHRONISERS)}"
@@ -115,6 +118,7 @@ def _make_collective(
     sparse: Container[Tensor],
     given: Used | None,
     path: str,
+    gives_values: bool,
 ) -> Synchroniser:
     """Make a synchroniser of the ranks of torch.distributed's default group.
 
@@ -137,7 +141,7 @@ def _make_collective(
     from byteprophet.torch.sync.process_exchange import process_exchange
 
     exchange = process_exchange(device_type, timeout_s)
-    setup = Setup(mode, shardable, fusion, timeout_s, options, owners, changes)
+    setup = Setup(mode, shardable, fusion, timeout_s, options, owners, changes, gives_values)
     if given is not None and given.strategy.compressors:
         from byteprophet.torch.sync.compressing_synchroniser import CompressingSynchroniser
 

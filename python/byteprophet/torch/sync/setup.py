@@ -23,6 +23,7 @@ class Setup:
         options: further options of the optimizer.
         owners: who owns what of the parameters that are sharded.
         changes: how the front changes gradients and delays averages.
+        gives_values: whether all ranks begin with rank 0's parameters; if not, with their own.
     """
 
     mode: str
@@ -32,3 +33,4 @@ class Setup:
     options: Mapping[str, object]
     owners: Owners
     changes: job.Strategy
+    gives_values: bool = True

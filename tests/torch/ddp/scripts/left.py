@@ -126,7 +126,12 @@ def hooks_after_gradients() -> Iterable[Tensor]:
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(halve)
     train(ddp, torch.optim.SGD(model.parameters(), lr=0.1))
-    return model.parameters()
+    later, its = start()
+    optimizer = torch.optim.AdamW(later.parameters(), lr=0.01)
+    train(its, optimizer)
+    later.out.weight.register_post_accumulate_grad_hook(halve)
+    train(its, optimizer, range(STEPS, 2 * STEPS))
+    return [*model.parameters(), *later.parameters()]
 
 
 @script

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from common import STEPS, Net, batch, script, start, train, wrap
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -88,16 +88,26 @@ def one_optimizer_of_two_models() -> Iterable[Tensor]:
 
 @script
 def a_model_beside_it_is_not_wrapped() -> Iterable[Tensor]:
-    model, ddp = start()
-    local = nn.Linear(3, 1)
-    nn.init.constant_(local.weight, 0.5)
-    nn.init.zeros_(local.bias)
-    optimizer = torch.optim.SGD([*ddp.parameters(), *local.parameters()], lr=0.1)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        local(ddp(batch(step, 0))).square().mean().backward()
-        optimizer.step()
-    return [*model.parameters(), *local.parameters()]
+    """Each rank has another one, and parameters of its own that no exchange could carry."""
+    model = Net()
+    model.register_parameter("table", nn.Parameter(torch.zeros(3, dtype=torch.uint8), False))
+    model._ddp_params_and_buffers_to_ignore = ["more.bias"]  # type: ignore[assignment]
+    ddp = wrap(model)
+    rank = distributed.get_rank()
+    torch.manual_seed(rank)
+    local = nn.Sequential(nn.Linear(3, 5 + rank), nn.Linear(5 + rank, 1))
+    with torch.no_grad():
+        model.more.bias.add_(rank)
+        model.out.bias.add_(rank)  # it is averaged, and never was equal
+    result: list[Tensor] = []
+    for kind, rate in ((torch.optim.SGD, 0.1), (torch.optim.AdamW, 0.01)):
+        optimizer = kind([*local.parameters(), *ddp.parameters()], lr=rate)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            local(ddp(batch(step))).square().mean().backward()
+            optimizer.step()
+        result += [*model.parameters(), *local.parameters()]
+    return [each.detach().clone() for each in result]
 
 
 @script

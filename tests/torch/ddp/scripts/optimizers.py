@@ -82,6 +82,10 @@ def a_group_is_added() -> Iterable[Tensor]:
     model.zero_grad()
     optimizer.add_param_group({"params": list(model.into.parameters()), "lr": 0.005})
     train(ddp, optimizer, range(STEPS, 2 * STEPS))
+    optimizer.param_groups[0]["params"].append(model.middle.weight)
+    train(ddp, optimizer, range(3))
+    optimizer.param_groups.pop()
+    train(ddp, optimizer, range(3))
     return model.parameters()
 
 

@@ -129,7 +129,21 @@ def the_wrapper_is_deleted() -> Iterable[Tensor]:
         model(batch(step)).square().mean().backward()
         optimizer.step()
     train(wrap(model), optimizer)  # rank 0's parameters, each rank's momentum
-    return model.parameters()
+    return [*model.parameters(), *_folds()]
+
+
+def _folds() -> Iterable[Tensor]:
+    """Those of three models, one after the other, of which rank 0 alone keeps the earlier ones."""
+    kept = []
+    for _ in range(3):
+        wrapped.clear()
+        model, ddp = start()
+        train(ddp, torch.optim.AdamW(ddp.parameters(), lr=0.01), range(3))
+        yield from (parameter.detach().clone() for parameter in model.parameters())
+        if distributed.get_rank() == 0:
+            kept.append(ddp)
+        del ddp, model
+        gc.collect()
 
 
 @script
