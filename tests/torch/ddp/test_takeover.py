@@ -50,15 +50,19 @@ def test_a_gradient_that_only_others_have_waits_for_the_update_of_the_last_one(
         rules=rules,
     )
     monkeypatch.setattr(takeover, "fronts", lambda: [optimizer._front])
-    for _ in range(4):
-        optimizer.finish()
-        network.hold(lambda name: name == "Gradient.weight")
+    updater = optimizer._front.updater
+    for iteration in range(4):
+        if iteration == 3:
+            network.hold(lambda name: name == "Gradient.weight")
         optimizer.zero_grad(set_to_none=False)
-        threading.Timer(0.2, network.release).start()
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
+    assert updater.outstanding
     optimizer.zero_grad(set_to_none=False)
+    only_one = (lambda _: not updater.outstanding,)
+    threading.Timer(0.2, network.hold, only_one).start()
     takeover._submit(rules, [model.weight])
     optimizer.step()
+    network.release()
     optimizer.finish()
     assert torch.equal(model.weight.detach(), torch.full((2, 2), -4 * 0.5))
