@@ -12,8 +12,9 @@ with our exchange must end with the bits of this job. The hook compares every av
 DistributedDataParallel itself, of the same gradients, and raises ``ArithmeticError`` if they are
 further apart than rounding explains.
 
-Ours gives the exchange back if a script asks for ``join()``, for a hook of its own, or wraps a
-model twice. So does this: from there on, DistributedDataParallel is as torch has it.
+Ours gives the exchange back if a script asks for ``join()``, for a hook of its own or one that runs
+after a gradient is computed, or wraps a model twice. So does this: from there on,
+DistributedDataParallel is as torch has it.
 
 Threads: the hook runs in autograd's thread, while the training thread waits in backward.
 """
@@ -99,6 +100,7 @@ def install() -> None:
     """Give every DistributedDataParallel of this process, from now on, the arithmetic of ours."""
     kind: Any = DistributedDataParallel
     kind.__init__ = _constructed(kind.__init__)
+    kind._pre_forward = _looking(kind._pre_forward)
     kind._post_forward = _noted(kind._post_forward)
     for name in ("join_hook", "register_comm_hook"):
         setattr(kind, name, _after_giving_back(getattr(kind, name)))
@@ -121,6 +123,17 @@ def _constructed(plain: Callable[..., None]) -> Callable[..., None]:
             _give_back()
 
     return constructed
+
+
+def _looking(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def looking(self: Any, *inputs: Any, **options: Any) -> Any:
+        hooks = (getattr(each, "_post_accumulate_grad_hooks", None) for each in self.parameters())
+        if self in _changed and any(hooks):
+            _give_back()
+        return plain(self, *inputs, **options)
+
+    return looking
 
 
 def _noted(plain: Callable[..., Any]) -> Callable[..., Any]:
