@@ -264,7 +264,7 @@ def test_groups_that_change_are_not_measured(tmp_path: Path) -> None:
             Plan((case,), iterations=12, rounds=1, idle_s=0.0), tmp_path / "runs", False, print
         )
     (log,) = (tmp_path / "runs").glob("*/logs/worker-0.log")
-    assert "runtime 'dear-planned': the search for groups did not end during" in log.read_text()
+    assert "runtime 'dear-planned': the search for buckets did not end during" in log.read_text()
     options = ["--iterations", "2", "--rounds", "1", "--bandwidth", "unlimited"]
     out = tmp_path / "out.json"
     options += ["--runtime", "dear-planned,ddp", "--runs", str(tmp_path / "cli")]

@@ -39,15 +39,16 @@ _SUSTAINED_BYTES = 8 * BURST_BYTES  # at least, so that a limiter's burst is a s
 
 @dataclass(frozen=True)
 class _Worker:
-    """``with_arrivals``: the delay is one-way. ``sent_known``: times of handing over are known.
+    """What one worker's transfers show.
 
-    ``push_bytes``: of a push, on average.
+    ``has_server_arrivals``: server-side arrival times were recorded, so ``delay_ns`` is one-way.
+    ``sent_known``: times of handing over are known. ``push_bytes``: of a push, on average.
     """
 
     pushes: Estimate
     push_bytes: float
     answers: Estimate
-    with_arrivals: bool
+    has_server_arrivals: bool
     sent_known: bool
     hand_over_ns: int | None
     lags_ns: tuple[Int64Array, ...]  # of requests, by server
@@ -94,7 +95,7 @@ def measure_network(
     ]
     delays_ns = [
         # An acknowledgement comes back after two one-way delays.
-        worker.pushes.delay_ns // (1 if worker.with_arrivals else 2)
+        worker.pushes.delay_ns // (1 if worker.has_server_arrivals else 2)
         for worker in found
         if worker.pushes.delay_ns is not None
     ]
@@ -168,8 +169,8 @@ def _measure(
         arrived_ns[mine], answered_ns[mine] = served["arrived_ns"], served["answered_ns"]
         asked_ns[mine] = served["asked_ns"]
     settled = rows["iteration"] > 1
-    with_arrivals = bool((arrived_ns > 0).any())
-    finished_ns = arrived_ns if with_arrivals else rows["acked_ns"]
+    has_server_arrivals = bool((arrived_ns > 0).any())
+    finished_ns = arrived_ns if has_server_arrivals else rows["acked_ns"]
     pushed = settled & (finished_ns > 0)
     answered = settled & (answered_ns > 0) & (rows["pulled_ns"] > 0)
     # Under "stock", neither acknowledgements nor the times of handing over are known.
@@ -202,7 +203,7 @@ def _measure(
         answers=_estimate(
             rows[answered], answered_ns[answered], rows["pulled_ns"][answered], limited
         ),
-        with_arrivals=with_arrivals,
+        has_server_arrivals=has_server_arrivals,
         sent_known=bool(own.any()),
         hand_over_ns=hand_over_ns(
             *(rows[name][own] for name in ("ready_ns", "sent_ns", "acked_ns"))

@@ -58,7 +58,7 @@ class SyncFront(CollectiveFront):
 
         if not is_settled(self._optimizer):
             raise JobFailed(
-                f"runtime {self.runtime!r}: the search for groups did not end during warm-up:"
+                f"runtime {self.runtime!r}: the search for buckets did not end during warm-up:"
                 " use more warm-up iterations"
             )
 

@@ -46,18 +46,18 @@ class WfbpFront(CollectiveFront):
         )
         timing = Timing.of_workload(self.workload, link)
         size_bytes = self.settings["buffer_bytes"]
-        groups = fixed_size(timing, size_bytes) if size_bytes else merged_gradient(timing)
+        buckets = fixed_size(timing, size_bytes) if size_bytes else merged_gradient(timing)
         self._buckets = Buckets(
-            [[parameters[place] for place in group] for group in groups], self.spans
+            [[parameters[place] for place in bucket] for bucket in buckets], self.spans
         )
         if self.rank() == 0:
             names = [parameter.name for parameter in timing.parameters]
-            buckets = (
-                Bucket(tuple(names[place] for place in group), number, number)
-                for number, group in enumerate(groups)
+            named = (
+                Bucket(tuple(names[place] for place in bucket), number, number)
+                for number, bucket in enumerate(buckets)
             )
             record_strategy(
-                Strategy(WFBP, tuple(buckets), size_bytes),
+                Strategy(WFBP, tuple(named), size_bytes),
                 {tensor.name: tensor.size_bytes for tensor in self.workload.tensors},
                 since=1,
             )
@@ -74,7 +74,7 @@ class WfbpFront(CollectiveFront):
 
 
 class Buckets:
-    """All-reduces gradients in buckets, each made of one of ``groups``, in this order.
+    """All-reduces gradients in buckets. ``buckets``: the parameters of each, in sending order.
 
     The all-reduce of a bucket starts when the bucket is complete and all buckets before it have
     started, so that all ranks use the same order. Every iteration must call ``finish``. After it,
@@ -84,10 +84,10 @@ class Buckets:
     """
 
     def __init__(
-        self, groups: Sequence[Sequence[torch.Tensor]], spans: SpanLog | None = None
+        self, buckets: Sequence[Sequence[torch.Tensor]], spans: SpanLog | None = None
     ) -> None:
         self._spans = spans
-        self._buckets = [_Bucket(group) for group in groups]
+        self._buckets = [_Bucket(parameters) for parameters in buckets]
         self._left = 0
         self._works: list[distributed.Work] = []
         for bucket in self._buckets:
