@@ -5,7 +5,7 @@ files.py      TOML files in and out
 networks/     the built-in networks, as lists of layers
 builtin.py    their names, batch sizes and compute times; ``load``
 generate.py   workloads made from a seed
-bound.py      the shortest possible iteration of a workload
+as_job.py     the parts of a job that a workload describes
 run_config.py   the configuration of a finished run
 """
 

@@ -40,7 +40,7 @@ def job_on_links(workload: Workload, config: Mapping[str, Any]) -> Job:
     """
     workers = config["workers"]
     # Local ranks sum among themselves first, so a worker is one member of the exchange.
-    limits_bps = link_limits_bps(config)[:: config["local_ranks"]]
+    limits_bps = link_limits_bps({**config, "local_ranks": 1})
     hosts = tuple(Host(limit or 0, limit or 0) for limit in limits_bps)
     servers = tuple(Host(limit or 0, limit or 0) for limit in server_limits_bps(config))
     return Job(
