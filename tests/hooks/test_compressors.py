@@ -25,6 +25,19 @@ def test_what_byteps_takes() -> None:
         "momentum_type": "nesterov",
         "momentum_mu": "0.9",
     }
+    assert checked(
+        {
+            "byteps_compressor_type": "dithering",
+            "byteps_compressor_k": 5,
+            "byteps_dithering_partition": 1,
+            "byteps_dithering_normalize": 0,
+        }
+    ) == {
+        "compressor_type": "dithering",
+        "compressor_k": "5",
+        "dithering_partition": "1",
+        "dithering_normalize": "0",
+    }
 
 
 @pytest.mark.parametrize(
@@ -38,6 +51,16 @@ def test_what_byteps_takes() -> None:
         ({"byteps_compressor_type": "topk", "byteps_compressor_k": 0}, "a number above 0"),
         ({"byteps_compressor_type": "topk", "byteps_compressor_k": True}, "a number above 0"),
         ({"byteps_compressor_type": "randomk", "byteps_seed": 0}, "a whole number above 0"),
+        ({"byteps_compressor_k": 0.5, "byteps_compressor_type": "dithering"}, "for dithering"),
+        ({"byteps_compressor_type": "dithering", "byteps_compressor_k": 1.5}, "for dithering"),
+        (
+            {"byteps_compressor_type": "dithering", "byteps_dithering_partition": True},
+            r"must be 0 \(linear\) or 1",
+        ),
+        (
+            {"byteps_compressor_type": "dithering", "byteps_dithering_normalize": True},
+            r"must be 0 \(max\) or 1",
+        ),
         (
             {"byteps_compressor_type": "onebit", "byteps_momentum_type": "nesterov"},
             "byteps_momentum_mu is missing",
