@@ -76,8 +76,10 @@ def write_messages(directory: Path) -> None:
 
 def hear_all(_samples: Path, path: Path) -> None:
     """All messages, a third of a second apart, and a minute of silence; Refused if one was."""
-    coordinator = Coordinator(JOB, "tested", lambda event, **fields: encode_event(event, fields))
     now_ns, refused = 0, None
+    coordinator = Coordinator(
+        JOB, "tested", lambda event, **fields: encode_event(event, fields), lambda: now_ns
+    )
     for frame in _frames(path):
         now_ns += _S // 3
         try:

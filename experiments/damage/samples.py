@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from byteprophet.control.keys import make_keys
+from byteprophet.control.log import NAME, PLAN_NAME, read_events
+from byteprophet.control.messages import Plan
 from byteprophet.errors import JobFailed
 from byteprophet.workload import Tensor, Workload, to_toml
 from damage.controller import write_messages
@@ -113,13 +115,23 @@ def _prophet(directory: Path) -> None:
     arguments = (*_RECORDED, "--schedulers", "prophet", "--controller")
     for _ in range(_TRIES):
         _move_run(directory, "prophet", *arguments, BYTEPROPHET_MONITOR="1")
-        if (directory / "prophet/plan.json").exists():
+        if _keep_plan(directory / "prophet"):
             break
         shutil.rmtree(directory / "prophet")  # it ended before its controller had planned
     else:
         raise JobFailed(f"none of {_TRIES} jobs lasted until its controller had planned")
     steps = json.dumps({"schema": 1, "steps": _STEPS})  # jobs write them only in namespaces
     (directory / "prophet/steps.json").write_text(steps)
+
+
+def _keep_plan(run: Path) -> bool:
+    """Write plan.json of a run that is too short to adopt its plan; whether there is a plan."""
+    plans = [event for event in read_events(run / NAME) if event["event"] == "plan"]
+    if plans:
+        names = [field.alias or name for name, field in Plan.model_fields.items()]
+        plan = {name: plans[-1][name] for name in names}
+        (run / PLAN_NAME).write_text(json.dumps(plan))
+    return bool(plans)
 
 
 def _grid(directory: Path) -> None:

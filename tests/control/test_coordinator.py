@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet import _core
+from byteprophet.control import issue
 from byteprophet.control.adoption import MOST_ATTEMPTS
 from byteprophet.control.coordinator import Coordinator
 from byteprophet.control.messages import (
@@ -32,6 +33,7 @@ from byteprophet.control.messages import (
     Unknown,
     Welcome,
 )
+from byteprophet.control.plan import Facts, Solution, solve
 from byteprophet.profile import Profile
 
 from .conftest import JOB, MEGABYTE, MS, profile
@@ -153,7 +155,7 @@ class World:
         def record(event: str, **fields: Any) -> None:
             self.events.append({"event": event, "now_ns": self.now_ns, **fields})
 
-        self.coordinator = Coordinator(JOB, f"life {self._sequence}", record)
+        self.coordinator = Coordinator(JOB, f"life {self._sequence}", record, lambda: self.now_ns)
 
     def named(self, event: str) -> list[dict[str, Any]]:
         return [one for one in self.events if one["event"] == event]
@@ -211,6 +213,45 @@ def test_both_adopt_one_plan_at_one_iteration_and_its_outcome_is_told() -> None:
     assert outcome["error"] == pytest.approx(100 * MS / predicted_ns - 1, abs=1e-4)
 
 
+def test_a_plan_is_in_force_once_all_workers_have_adopted_it() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1", iteration_ns=200 * MS)
+    world = World(a, b)
+    while not a.adopted:
+        assert world.coordinator.plan_in_force is None
+        world.run(0.05)
+    world.run(0.5)
+    assert not b.adopted  # its iteration has not begun there
+    assert world.coordinator.plan_in_force is None
+    world.run(5)
+    ((_, plan),) = world.orders
+    assert world.coordinator.plan_in_force == plan
+    for worker in (a, b):
+        worker.number = 1  # a new profile
+    while len(world.orders) < 2:
+        world.run(0.05)
+    assert world.coordinator.plan_in_force is None
+    for worker in (a, b):
+        world.coordinator.receive(worker.peer, worker.say(Bye), world.now_ns)
+    assert world.coordinator.plan_in_force is None  # nobody has ever used the second one
+
+
+def test_a_plan_that_took_long_to_make_is_for_an_iteration_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+
+    def solve_slowly(facts: Facts) -> Solution:
+        world.now_ns += 7 * SECOND_NS  # longer than answers are waited for
+        return solve(facts)
+
+    monkeypatch.setattr(issue, "solve", solve_slowly)
+    world.run(15)
+    ((_, plan),) = world.orders
+    assert a.adopted == b.adopted == [(plan.number, plan.at_iteration)]
+    assert not world.named("withdrawn")
+
+
 def test_predicted_is_the_job_with_todays_partitions() -> None:
     """A message costs 0.1 ms: with few of them the same job is much shorter."""
     link = Sample(server=0, direction="push", bandwidth_bps=10**9, message_cost_ns=MS // 10)
@@ -225,6 +266,24 @@ def test_predicted_is_the_job_with_todays_partitions() -> None:
         world.run(8)
         predicted_ns.append(world.orders[-1][1].predicted_iteration_ns)
     assert predicted_ns[0] > 1.5 * predicted_ns[1]
+
+
+def test_a_prediction_without_forward_passes_says_so() -> None:
+    """As in MXNet jobs, whose front does not see them."""
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    world.run(5)
+    assert "without forward passes" not in world.orders[-1][1].reason
+    for worker in (a, b):
+        tensors = tuple(
+            tensor.model_copy(update={"forward_ns": 0}) for tensor in profile(1000, 1000).tensors
+        )
+        worker.profile = profile(1000, 1000).model_copy(
+            update={"forward_ns": 0, "tensors": tensors}
+        )
+        worker.number = 1
+    world.run(5)
+    assert world.orders[-1][1].reason.startswith("predicted without forward passes")
 
 
 def test_no_plan_before_all_workers_have_a_profile() -> None:
@@ -712,7 +771,7 @@ def test_tensors_that_nothing_can_plan_for_are_told_at_once() -> None:
 
 
 def test_a_job_has_so_many_workers() -> None:
-    coordinator = Coordinator(JOB, "x", lambda event, **fields: None)
+    coordinator = Coordinator(JOB, "x", lambda event, **fields: None, lambda: 0)
     for number in range(1024):
         hello = Worker(f"worker-{number}").report(0)[0]
         assert coordinator.receive(b"peer", hello, 0)

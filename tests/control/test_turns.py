@@ -1,4 +1,4 @@
-"""The controller's turns: after a long plan, or a flood of messages, no live worker is dropped."""
+"""The controller's turns: no live worker is dropped, and a plan in force is written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from byteprophet.control import server
 from byteprophet.control.keys import Keys, read_keys
-from byteprophet.control.log import NAME, read_events
-from byteprophet.control.messages import Hello, Message, Status, encode
+from byteprophet.control.log import NAME, PLAN_NAME, read_events, read_plan
+from byteprophet.control.messages import Adopted, Hello, Message, ProfileReport, Status, encode
 
-from .conftest import JOB
+from .conftest import JOB, MEGABYTE, profile
 
 SECOND_NS = 1_000_000_000
 WORKERS = 100
@@ -41,21 +41,21 @@ class Door:
 class Turns:
     """A controller whose turns are taken by hand; the workers have said hello."""
 
-    def __init__(self, keys: Path, run: Path) -> None:
+    def __init__(self, keys: Path, run: Path, workers: int = WORKERS) -> None:
         run.mkdir()
         self._run = run
         self._controller = server.Controller("", read_keys(keys, "controller"), JOB, run)
         self._door = self._controller._door
         self.now_ns = self._controller._turned_ns
-        for rank in range(WORKERS):
-            self._say(rank, _hello(rank))
-        while len(self.named("joined")) < WORKERS:
+        for rank in range(workers):
+            self.say(rank, _hello(rank, workers))
+        while len(self.named("joined")) < workers:
             self.turn(0)
 
     def report(self, *, times: int = 1, without: int | None = None) -> None:
         """All workers report, ``without`` one of them."""
         for rank in [rank for rank in range(WORKERS) if rank != without] * times:
-            self._say(rank, _status(rank))
+            self.say(rank, _status(rank))
 
     def turn(self, later_s: float) -> None:
         self.now_ns += int(later_s * SECOND_NS)
@@ -65,16 +65,16 @@ class Turns:
         """The workers of which it was logged."""
         return [one["worker"] for one in read_events(self._run / NAME) if one["event"] == event]
 
-    def _say(self, rank: int, message: Message) -> None:
+    def say(self, rank: int, message: Message) -> None:
         self._door.arrived.append((b"%d" % rank, [encode(message)]))  # type: ignore[attr-defined]
 
 
-def _hello(rank: int) -> Hello:
+def _hello(rank: int, workers: int) -> Hello:
     return Hello(
         job=JOB,
         worker=f"worker-{rank}",
         client=f"{rank}",
-        workers=WORKERS,
+        workers=workers,
         policy="prophet",
         settings={},
         iteration=0,
@@ -116,3 +116,20 @@ def test_the_controllers_own_pauses_are_nobodys_silence(turns: Turns) -> None:
         turns.report(without=7)
         turns.turn(0.25)
     assert turns.named("left") == ["worker-7"]
+
+
+def test_a_plan_is_written_once_it_is_in_force(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was only issued may never be used, and a replay takes the plan in the file as used."""
+    monkeypatch.setattr(server, "Door", Door)
+    turns, run = Turns(keys, tmp_path / "run", workers=1), tmp_path / "run"
+    mine = profile(MEGABYTE, MEGABYTE)
+    turns.say(0, ProfileReport(job=JOB, worker="worker-0", profile=mine))
+    turns.turn(0.25)
+    (plan,) = [event for event in read_events(run / NAME) if event["event"] == "plan"]
+    assert not (run / PLAN_NAME).exists()
+    number, at_iteration = plan["number"], plan["at_iteration"]
+    turns.say(0, Adopted(job=JOB, worker="worker-0", number=number, iteration=at_iteration))
+    turns.turn(0.25)
+    assert read_plan(run / PLAN_NAME).at_iteration == at_iteration

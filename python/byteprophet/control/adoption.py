@@ -48,8 +48,8 @@ class Adoption:
 
     @property
     def everywhere(self) -> bool:
-        """Whether all workers in ``names`` have adopted the plan."""
-        return self.names <= self.adopted.keys()
+        """Whether some worker has adopted the plan, and all in ``names`` have."""
+        return bool(self.adopted) and self.names <= self.adopted.keys()
 
     def missed_by(self) -> list[str]:
         """The workers that have neither accepted nor adopted the plan."""

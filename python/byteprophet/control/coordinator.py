@@ -1,6 +1,6 @@
 """Decides what the controller sends and logs: messages in, messages and events out.
 
-The coordinator uses no socket, no clock and no file: its caller passes the time and sends the
+The coordinator uses no socket and no file: its caller passes the time and a clock, and sends the
 results, so tests run it on a virtual clock. It is not thread-safe; the controller has one thread.
 
 It keeps track of the workers and decides when a new plan is needed: if a worker has a new profile,
@@ -10,13 +10,14 @@ has joined or has left, or if the link or the host's need differs from what the 
 
 from __future__ import annotations
 
-from byteprophet.control.issue import Issuer, Order, Record, Send
+from byteprophet.control.issue import Clock, Issuer, Order, Record, Send
 from byteprophet.control.members import Member, Members
 from byteprophet.control.messages import (
     Adopted,
     Bye,
     Hello,
     Inbound,
+    Plan,
     ProfileReport,
     Refused,
     SamplesReport,
@@ -35,15 +36,15 @@ class Coordinator:
     """The state of the controller of one job.
 
     ``record`` takes an event's name and fields. ``identity`` identifies this life of the
-    controller.
+    controller. ``clock`` tells the time that has passed while a plan was made.
     """
 
-    def __init__(self, job: str, identity: str, record: Record) -> None:
+    def __init__(self, job: str, identity: str, record: Record, clock: Clock) -> None:
         self._job = job
         self._identity = identity
         self._record = record
         self._members = Members()
-        self._issuer = Issuer(job, record)
+        self._issuer = Issuer(job, record, clock)
         self._samples_logged_ns: dict[str, int] = {}
 
     def receive(self, peer: bytes, message: Inbound, now_ns: int) -> list[Send]:
@@ -71,6 +72,11 @@ class Coordinator:
             case Bye():
                 self._leave(member, _GOODBYE, now_ns)
         return []
+
+    @property
+    def plan_in_force(self) -> Plan | None:
+        """The last plan that was issued, once all workers have adopted it; None until then."""
+        return self._issuer.in_force
 
     def was_deaf(self, time_ns: int) -> None:
         """Nobody could be heard for ``time_ns``, which therefore is no worker's silence."""

@@ -20,7 +20,8 @@ brings no other for ``SETTLING`` and ``COMPARED`` iterations, so that the two do
 thresholds for the way there and back differ (``arrival_order.py``), and what crosses one must be
 more than the usual variation of the host's need (``host_need.py``).
 
-There is no clock: callers pass times. Only the coordinator uses it.
+Callers pass times. The clock only tells how long a plan took to make: the job goes on meanwhile, so
+its iteration, and the time to answer, count from when it is issued. Only the coordinator uses it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from byteprophet.errors import UserError
 Send = tuple[bytes, Message]
 Order = tuple[bytes, PlanOrder]
 Record = Callable[..., None]  # (event, **fields)
+Clock = Callable[[], int]  # in ns, as the times that callers pass
 
 _PATIENCE_NS = 20_000_000_000
 _PAUSE_NS = 2_000_000_000
@@ -62,9 +64,10 @@ _NO_SOLUTION = (NoPlan, UserError, ValueError, OverflowError, MemoryError)
 class Issuer:
     """``number`` is that of the last plan. A restarted controller learns it from the workers."""
 
-    def __init__(self, job: str, record: Record) -> None:
+    def __init__(self, job: str, record: Record, clock: Clock) -> None:
         self._job = job
         self._record = record
+        self._clock = clock
         self.number = 0
         self._adoption: Adoption | None = None
         self._solution: Solution | None = None
@@ -188,6 +191,15 @@ class Issuer:
         if self._adoption is not None and number == self._adoption.plan.number:
             self._adoption.adopted[name] = iteration
 
+    @property
+    def in_force(self) -> Plan | None:
+        """The last plan that was issued, once all workers have adopted it; None until then.
+
+        Those that have left or refused it do not count.
+        """
+        adoption = self._adoption
+        return adoption.plan if adoption is not None and adoption.everywhere else None
+
     def left(self, name: str) -> None:
         """Worker ``name`` has left, so the plan does not wait for it any more."""
         if self._adoption is not None:
@@ -283,10 +295,11 @@ class Issuer:
         now_ns: int,
     ) -> list[Order]:
         """Issues ``solution``; nothing if it, its number or its iteration do not fit in a plan."""
+        issued_ns = self._clock()
         try:
             plan = Plan(
                 number=self.number + 1,
-                at_iteration=self._iteration_for(members, solution, attempt, now_ns),
+                at_iteration=self._iteration_for(members, solution, attempt, now_ns, issued_ns),
                 settings=dict(solution.settings),
                 ready=solution.ready,
                 blocks=solution.blocks,
@@ -299,9 +312,9 @@ class Issuer:
         self.number = plan.number
         names = frozenset(member.name for member in _of_last_start(members))
         self._adoption = Adoption(plan, names, attempt)
-        self._issued_ns = now_ns
+        self._issued_ns = issued_ns
         if solution.is_in_order != self._arrival.in_order:
-            self._changed_ns = now_ns
+            self._changed_ns = issued_ns
             self._was_unusual = None
             self._need.order_changed()
         self._arrival.issued(solution, plan.at_iteration, names)
@@ -328,21 +341,37 @@ class Issuer:
         return int(busy * (self._times.usual_ns() or 0))
 
     def _iteration_for(
-        self, members: Sequence[Member], solution: Solution, attempt: int, now_ns: int
+        self,
+        members: Sequence[Member],
+        solution: Solution,
+        attempt: int,
+        now_ns: int,
+        issued_ns: int,
     ) -> int:
+        """The iteration for a plan that is issued at ``issued_ns``.
+
+        Nobody was heard since ``now_ns``, so that time is no sign that the job stands still.
+        """
         usual_ns = self._times.usual_ns() or solution.predicted_iteration_ns
         iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
         most_ns = _EXTRAPOLATED_NS + 2 * iteration_ns
+        made_ns = issued_ns - now_ns
         begun = max(
-            member.iteration + math.ceil(min(now_ns - member.iteration_ns, most_ns) / iteration_ns)
+            member.iteration
+            + math.ceil((min(now_ns - member.iteration_ns, most_ns) + made_ns) / iteration_ns)
             for member in _of_last_start(members)
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
 
 
 def _told(solution: Solution, reason: str) -> str:
-    """``reason``; before it, why gradients go in order of arrival, if they do."""
+    """``reason``; before it, why gradients go in order of arrival, if they do.
+
+    It also says so if the prediction is without forward passes.
+    """
+    if not solution.has_forward:
+        reason = f"predicted without forward passes, which no worker has measured; {reason}"
     host = solution.host
     if host is None or not solution.is_in_order:
         return reason

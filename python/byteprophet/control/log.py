@@ -1,4 +1,4 @@
-"""Writes and reads control.jsonl (one event per line) and plan.json (the last plan) of a run.
+"""Writes and reads a run's control.jsonl (an event per line) and plan.json (last plan in force).
 
     {"schema": 1, "event": "plan", "controller": "5f3c...", "monotonic_ns": 123, ...}
 

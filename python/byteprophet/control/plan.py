@@ -143,6 +143,7 @@ class Solution:
     """A plan without its number and iteration. ``link`` is the link that it assumes.
 
     ``host`` is None if nothing is known of hosts, or if the job's settings decide the order.
+    ``has_forward``: some worker has measured forward passes; otherwise, none are predicted.
     """
 
     settings: Mapping[str, int]
@@ -151,6 +152,7 @@ class Solution:
     predicted_iteration_ns: int
     link: Link
     host: HostLimit | None = None
+    has_forward: bool = True
 
     def in_order(self) -> Solution:
         """The same, but gradients go in order of arrival. ``host`` must be known."""
@@ -211,6 +213,7 @@ def solve(facts: Facts) -> Solution:
         predicted_iteration_ns=predicted_ns,
         link=link,
         host=host,
+        has_forward=any(tensor.forward_ns for tensor in merged.tensors),
     )
 
 

@@ -256,7 +256,7 @@ def _in_order(rows: Rows) -> Rows:
 
 
 def _order_notes(run_directory: Path) -> list[str]:
-    """That the last plan had gradients go in order of arrival, if it did."""
+    """That the last plan in force had gradients go in order of arrival, if it did."""
     try:
         told = read_told(run_directory)
     except UserError:  # the replay, which needs more of it, says what is wrong

@@ -1,7 +1,7 @@
 """Settings and ready times that a recorded job's policy received while it ran.
 
-They come from a controller's last plan (plan.json) and from tuning (tuning.jsonl). Iterations
-before they took effect do not belong to the measured job.
+They come from the last plan of a controller that workers adopted (plan.json) and from tuning
+(tuning.jsonl). Iterations before they took effect do not belong to the measured job.
 """
 
 from __future__ import annotations
