@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -58,6 +59,8 @@ class Plugin:
         self._library = library
         self.messages = MessageSource(library)
         self._starts: deque[tuple[int, int]] = deque(maxlen=_STARTS)
+        self._staging = threading.Lock()  # guards _plans
+        self._plans = 0
         library.byteprophet_scheduled_partitions.argtypes = []
         library.byteprophet_scheduled_partitions.restype = ctypes.c_uint64
         library.byteprophet_next_done.argtypes = [
@@ -163,6 +166,32 @@ class Plugin:
         not yet adopted. ``ValueError``, and nothing changes, if that iteration has begun or the
         policy refuses.
         """
+        with self._staging:
+            self._stage(at_iteration, settings, times)
+            self._plans += 1
+
+    def plans(self) -> int:
+        """Plans staged so far."""
+        return self._plans
+
+    def stage_ready_times(self, times: Sequence[tuple[int, int, int, int]], plans: int) -> bool:
+        """Have the policy adopt ready times when the next iteration begins; they count as no plan.
+
+        Returns whether they were staged: not if more than ``plans`` plans were staged before,
+        because they would take the place of the last one. ``ValueError`` as for ``stage_plan``.
+        """
+        with self._staging:
+            if self._plans > plans:
+                return False
+            self._stage(self.iteration() + 1, {}, times)
+            return True
+
+    def _stage(
+        self,
+        at_iteration: int,
+        settings: Mapping[str, int],
+        times: Sequence[tuple[int, int, int, int]],
+    ) -> None:
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         array = (_ReadyTime * len(times))(*(_ReadyTime(*time) for time in times))
         refused = self._library.byteprophet_stage_plan(

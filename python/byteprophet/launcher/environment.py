@@ -128,7 +128,6 @@ def role_environment(
     if facts.controller is not None and role.kind in ("worker", "controller"):
         environment["BYTEPROPHET_CONTROLLER"] = facts.controller
         environment["BYTEPROPHET_CONTROLLER_KEYS"] = facts.controller_keys
-        environment.setdefault("BYTEPROPHET_MONITOR", "1")  # plans need its bandwidths
     if role.kind == "server":
         environment["DMLC_SERVER_ID"] = str(role.index)
     if role.kind == "worker":

@@ -10,13 +10,13 @@ from byteprophet import _core, schedulers
 from byteprophet._plugin import Plugin, wanted_scheduler
 from byteprophet.errors import UserError
 from byteprophet.observe.observer import Consumer
+from byteprophet.session.controller_address import VARIABLE, controller_of
 from byteprophet.session.job import SessionJob
 from byteprophet.session.monitoring import process_monitor
 
 if TYPE_CHECKING:
     from byteprophet.control.client import Identity
 
-ADDRESS = "BYTEPROPHET_CONTROLLER"
 KEYS = "BYTEPROPHET_CONTROLLER_KEYS"
 
 
@@ -24,7 +24,7 @@ def make_consumer(
     environment: Mapping[str, str], plugin: Plugin, job: SessionJob
 ) -> Consumer | None:
     """A client, or None if there is no controller. Raises ``UserError`` for an invalid variable."""
-    address = environment.get(ADDRESS)
+    address = controller_of(environment)
     if not address:
         return None
     # Imported here, so that a job without a controller does not spend time on pydantic.
@@ -51,7 +51,7 @@ def make_consumer(
 
     directory = environment.get(KEYS)
     if not directory:
-        raise UserError(f"{ADDRESS}={address}: {KEYS} must name the directory of the job's keys")
+        raise UserError(f"{VARIABLE}={address}: {KEYS} must name the directory of the job's keys")
     keys = read_keys(Path(directory), "worker")
     feeds = Feeds(profile=lambda: job.found.profile, samples=samples, busy=ProcessorUse().share)
     return Client(_identity(environment, job), address, keys, plugin, job.names, feeds)
@@ -66,7 +66,13 @@ def _identity(environment: Mapping[str, str], job: SessionJob) -> Identity:
         _core.parse_settings(environment.get("BYTEPROPHET_SETTINGS", "")),
         int(environment["BYTEPS_PARTITION_BYTES"]),
     )
-    host, port = environment["DMLC_PS_ROOT_URI"], environment["DMLC_PS_ROOT_PORT"]
+    host, port = environment.get("DMLC_PS_ROOT_URI"), environment.get("DMLC_PS_ROOT_PORT")
+    if not host or not port:
+        raise UserError(
+            f"{VARIABLE}={controller_of(environment)}: needs DMLC_PS_ROOT_URI and "
+            "DMLC_PS_ROOT_PORT, by which the controller knows the job; unset it for a worker "
+            "without servers"
+        )
     worker = environment.get("BYTEPROPHET_ROLE") or f"worker-{environment['DMLC_WORKER_ID']}"
     return Identity(
         job=f"{host}:{port}",

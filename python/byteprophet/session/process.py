@@ -29,11 +29,10 @@ from byteprophet.observe.messages import MessageSource
 from byteprophet.observe.observer import Consumer, NoTransfers, Observer
 from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.windows import Windows
-from byteprophet.profile.model import Profile
 from byteprophet.profile.profiler import Stopwatch
-from byteprophet.session import profiling
 from byteprophet.session.consumers import make_consumers
 from byteprophet.session.job import SessionJob
+from byteprophet.session.profiling import StartingProfile, given_profile
 from byteprophet.tensor_names import parameter_of
 
 
@@ -51,19 +50,10 @@ class _Observed:
     records: bool = False
 
 
-@dataclass
-class _Given:
-    """The profile that the job starts from, and in how many iterations the policy was given it."""
-
-    profile: Profile
-    iterations: int = 0
-
-
 _names: dict[int, str] = {}
 _observed: _Observed | None = None
 _running: list[Observer] = []
-_given: _Given | None = None  # given to the policy until it knows all tensors
-_LAST_GIVEN = 3  # iterations
+_given: StartingProfile | None = None  # while the policy is given it
 
 
 def declared(plugin: Plugin, names: Iterable[str]) -> None:
@@ -82,17 +72,11 @@ def relabelled(plugin: Plugin, texts: Mapping[str, str]) -> None:
             _names[number] = text
 
 
-def before_iteration(plugin: Plugin) -> None:
+def before_iteration() -> None:
     """Must be called before each iteration. The first ones adopt the job's starting profile."""
     global _given
-    if _given is not None:
-        _given.iterations += 1
-        known = profiling.stage(_given.profile, plugin, _names)
-        # Buffers of several gradients have their names from the second iteration on.
-        if known == len(_given.profile.tensors) or _given.iterations == _LAST_GIVEN:
-            if known == 0:
-                profiling.warn_of_strange(_given.profile)
-            _given = None
+    if _given is not None and not _given.give(_names):
+        _given = None
 
 
 def start(
@@ -107,8 +91,8 @@ def start(
 
     def consumers(job: SessionJob) -> list[Consumer]:
         global _given
-        profile = profiling.given_profile(environment)
-        _given = None if profile is None else _Given(profile)
+        profile = given_profile(environment)
+        _given = None if profile is None else StartingProfile(profile, plugin)
         return make_consumers(environment, plugin, job)
 
     job = _job(rank, size, environment, plugin.messages)

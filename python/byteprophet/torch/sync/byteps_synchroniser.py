@@ -168,7 +168,7 @@ class BytePSSynchroniser(Unsharded):
         if self._plugin is None:
             self._iterations += 1
             return self._iterations
-        observing.before_iteration(self._plugin)
+        observing.before_iteration()
         self._plugin.on_iteration()
         return self._plugin.iteration()
 
