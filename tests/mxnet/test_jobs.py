@@ -85,6 +85,11 @@ def test_module_has_the_same_sums(tmp_path: Path) -> None:
         for worker in results(tmp_path / scheduler, "module", scheduler)
     ]
     assert len(set(found)) == 1
+    recording = load_rank(tmp_path / "prophet" / "run", TRANSFERS, 0)
+    numbers = {name: number for number, name in recording.names.items()}
+    for place in range(2 * len(LAYERS)):
+        mine = recording.rows[tensor_of(recording.rows) == numbers[f"gradient_{place}"]]
+        assert mine["priority"].tolist() == [-1 - place] * 4  # of one partition in four batches
 
 
 def test_what_inference_has_laid_out_anew_can_be_sent(tmp_path: Path) -> None:

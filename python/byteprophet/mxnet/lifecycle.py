@@ -8,25 +8,40 @@ this wait has a time limit.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+from collections.abc import Mapping
 from functools import partial
 
 import mxnet as mx
 from byteps.mxnet import ops
 
 from byteprophet import _leaving, _plugin
+from byteprophet.errors import warn
 from byteprophet.mxnet.recording import process_engine
 from byteprophet.mxnet.waiting import wait_for_all
 from byteprophet.session import process as observing
+from byteprophet.session.monitoring import PROBE_VARIABLE
+from byteprophet.session.profiling import PROFILE
+from byteprophet.tune.request import VARIABLE as TUNE
 
 
 def init(lazy: bool = True) -> None:
     """Join the job. With ``lazy``, connect only when the first tensor is sent."""
     ops.init(lazy)
+    warn_of_ignored(os.environ)
     _leaving.skip_shutdown(mx.nd.waitall, ops._basics.shutdown)
     _observe()
     atexit.register(observing.stop)
     atexit.register(_finish_at_exit)
+
+
+def warn_of_ignored(environment: Mapping[str, str]) -> None:
+    """Say which variables in ``environment`` ask for what jobs of MXNet cannot do."""
+    names = (PROFILE, PROBE_VARIABLE, TUNE)
+    ignored = [name for name in names if environment.get(name, "0") not in ("", "0")]
+    if ignored:
+        warn(f"{', '.join(ignored)}: no effect in jobs of MXNet (docs/mxnet.md, Limits)")
 
 
 def shutdown() -> None:
