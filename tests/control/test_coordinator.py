@@ -63,7 +63,7 @@ class Worker:
         self.reported = 0
         self.partition_bytes = 4096
         self.busy: float | None = None
-        self.took_ns = iteration_ns
+        self.took_ns: int | None = iteration_ns  # None: its front does not know
         self.settings = {"partition_bytes": 4096}
         self.lost = 0  # plans that do not arrive
 
@@ -117,7 +117,7 @@ class Worker:
             plan, self.pending = self.pending, None
             self.adopted.append((plan.number, plan.at_iteration))
             said.append(self.say(Adopted, number=plan.number, iteration=plan.at_iteration))
-        took = [(i, self.took_ns) for i in range(self.reported, iteration)]
+        took = [(i, self.took_ns) for i in range(self.reported, iteration) if self.took_ns]
         self.reported = iteration
         said.append(
             self.say(
@@ -266,6 +266,19 @@ def test_predicted_is_the_job_with_todays_partitions() -> None:
         world.run(8)
         predicted_ns.append(world.orders[-1][1].predicted_iteration_ns)
     assert predicted_ns[0] > 1.5 * predicted_ns[1]
+
+
+def test_a_plan_comes_soon_where_only_iterations_are_counted() -> None:
+    """As in MXNet jobs: what a plan predicts may be far below what an iteration takes."""
+    a, b = Worker("worker-0", iteration_ns=200 * MS), Worker("worker-1", iteration_ns=200 * MS)
+    told((a, b), took_ns=None, profile=None)
+    world = World(a, b)
+    world.run(2)
+    told((a, b), profile=profile(1000, 1000))
+    world.run(3)
+    ((_, plan),) = world.orders
+    assert plan.predicted_iteration_ns < 50 * MS
+    assert a.adopted == b.adopted == [(plan.number, plan.at_iteration)]
 
 
 def test_a_prediction_without_forward_passes_says_so() -> None:

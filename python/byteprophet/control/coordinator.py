@@ -149,8 +149,7 @@ class Coordinator:
             self._record("samples", worker=member.name, samples=samples)
 
     def _status(self, member: Member, status: Status, now_ns: int) -> None:
-        if status.iteration > member.iteration:
-            member.iteration, member.iteration_ns = status.iteration, now_ns
+        member.reach(status.iteration, now_ns)
         member.partition_bytes = status.partition_bytes
         member.busy = status.busy
         for reason, count in status.refused.items():

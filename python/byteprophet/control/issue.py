@@ -9,7 +9,8 @@ from half of the new profiles would only delay the right one.
 
 A plan's iteration is the largest reported one, extrapolated to now, plus ``_LEAD_NS`` (doubled with
 each attempt) and ``_LEAD_ITERATIONS``. It is extrapolated over at most ``_EXTRAPOLATED_NS`` and two
-iterations: a job that has reported none for longer stands still, e.g. for an evaluation. Only
+iterations: a job that has reported none for longer stands still, e.g. for an evaluation. Where
+workers report no times, an iteration takes what their counts say, or else what is predicted. Only
 clients of the job's last start count, because others may count from elsewhere (``members.py``).
 With a new start, all that was known by number of iteration is forgotten; the last solution stays.
 
@@ -352,7 +353,9 @@ class Issuer:
 
         Nobody was heard since ``now_ns``, so that time is no sign that the job stands still.
         """
-        usual_ns = self._times.usual_ns() or solution.predicted_iteration_ns
+        last = _of_last_start(members)
+        pace_ns = min((member.pace_ns for member in last if member.pace_ns), default=0)
+        usual_ns = self._times.usual_ns() or pace_ns or solution.predicted_iteration_ns
         iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
         most_ns = _EXTRAPOLATED_NS + 2 * iteration_ns
@@ -360,7 +363,7 @@ class Issuer:
         begun = max(
             member.iteration
             + math.ceil((min(now_ns - member.iteration_ns, most_ns) + made_ns) / iteration_ns)
-            for member in _of_last_start(members)
+            for member in last
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
 

@@ -11,6 +11,7 @@ others, but the iteration at which they are adopted is computed without it, and 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from byteprophet.control.messages import Hello, Sample
 from byteprophet.profile.model import Profile
 
 _SILENT_NS = 10_000_000_000
+_PACED = 20  # reports of an iteration: five seconds
 
 
 @dataclass
@@ -40,6 +42,21 @@ class Member:
     profile_number: int = 0
     samples: Sequence[Sample] = ()
     refused: dict[str, int] = field(default_factory=dict)
+    _reached: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_PACED))
+
+    def reach(self, iteration: int, now_ns: int) -> None:
+        """The worker reports at ``now_ns`` that ``iteration`` is the current one."""
+        if iteration > self.iteration:
+            self.iteration, self.iteration_ns = iteration, now_ns
+            self._reached.append((iteration, now_ns))
+
+    @property
+    def pace_ns(self) -> int | None:
+        """Roughly the time of an iteration, by when the last ones were reported; None: unknown."""
+        if len(self._reached) < 2:
+            return None
+        (first, first_ns), (last, last_ns) = self._reached[0], self._reached[-1]
+        return (last_ns - first_ns) // (last - first)
 
     @property
     def name(self) -> str:
