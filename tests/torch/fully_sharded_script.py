@@ -140,6 +140,18 @@ def broken_pass(net: Net) -> None:
         each.copy_(running[name])
 
 
+def refuses_shards_of_others(optimizer: Any, shards: dict[str, Any]) -> None:
+    saver = shards.get("byteprophet_saver")
+    if saver is None:  # nothing is sharded
+        return
+    try:
+        optimizer.load_sharded_state_dict({**shards, "byteprophet_saver": {**saver, "rank": 5}})
+    except ValueError as error:
+        assert "it was saved by rank 5 of 2" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("it was loaded")
+
+
 def resumed(net: Net, optimizer: Any, sync: str) -> tuple[Net, Any, Any]:
     """A new model, optimizer and schedule; the first two are from the checkpoint of these."""
     state, saved = net.state_dict(), copy.deepcopy(optimizer.state_dict())
@@ -152,6 +164,7 @@ def resumed(net: Net, optimizer: Any, sync: str) -> tuple[Net, Any, Any]:
     net.load_state_dict(state)
     optimizer.load_state_dict(saved)
     optimizer.load_sharded_state_dict(shards)
+    refuses_shards_of_others(optimizer, shards)
     return net, optimizer, schedule
 
 

@@ -126,7 +126,7 @@ def clipped(model: nn.Module, by: str) -> Tensor:
 def reloaded(own: dict[str, Any], options: Options) -> dict[str, Any]:
     """The whole state of a fresh optimizer, before any plan, that has loaded a rank's shares.
 
-    First it refuses what no rank can have saved, and keeps what it has.
+    Then it refuses what no rank or another one has saved, and keeps what it has.
     """
     from byteprophet.torch import DistributedOptimizer
 
@@ -145,14 +145,21 @@ def reloaded(own: dict[str, Any], options: Options) -> dict[str, Any]:
     wrong = {**own, "state": {n: {**state} for n, state in own["state"].items()}}
     wrong["state"][3]["exp_avg"] = torch.ones(5)
     wrong["state"][0]["exp_avg"] = wrong["state"][0]["exp_avg"] + 1
-    try:
-        fresh.load_sharded_state_dict(wrong)
-    except ValueError as error:
-        assert "'exp_avg' of 'blocks.0.weight" in str(error), error  # noqa: PT017
-    else:
-        raise AssertionError("it was loaded")
+    saver = own["byteprophet_saver"]
+    others = {**own, "byteprophet_saver": {**saver, "rank": saver["rank"] ^ 1}}
+    refuses(fresh, wrong, "'exp_avg' of 'blocks.0.weight")
+    refuses(fresh, others, "it was saved by rank")
     torch.testing.assert_close(fresh.state_dict(), before, rtol=0, atol=0)
     return dict(before)
+
+
+def refuses(optimizer: Any, state: dict[str, Any], why: str) -> None:
+    try:
+        optimizer.load_sharded_state_dict(state)
+    except ValueError as error:
+        assert why in str(error), error  # noqa: PT017
+    else:
+        raise AssertionError("it was loaded")
 
 
 def average_of_large(sync: str | None) -> Tensor:

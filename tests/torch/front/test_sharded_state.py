@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from byteprophet.errors import UserError
-from byteprophet.torch.front.sharded_state import refuse_rearranged
+from byteprophet.torch.front.sharded_state import refuse_other, refuse_rearranged
 from byteprophet.torch.front.slots import Slot
 
 
@@ -29,3 +29,21 @@ def test_another_memory_format_is_refused_once_there_is_state() -> None:
             refuse_rearranged(optimizer, gradients)
     model.to(memory_format=torch.channels_last)
     refuse_rearranged(optimizer, gradients)
+
+
+@pytest.mark.parametrize(
+    ("state", "refused"),
+    [
+        ({}, ""),  # as states were before they said it
+        ({"byteprophet_saver": {"rank": 1, "ranks": 2}}, ""),
+        ({"byteprophet_saver": {"rank": 0, "ranks": 2}}, "by rank 0 of 2, and this is rank 1 of 2"),
+        ({"byteprophet_saver": {"rank": 1, "ranks": 4}}, "by rank 1 of 4, and this is rank 1 of 2"),
+    ],
+)
+def test_shards_of_another_rank_are_refused(state: dict[str, Any], refused: str) -> None:
+    synchroniser: Any = SimpleNamespace(rank=1, size=2)
+    if not refused:
+        refuse_other(state, synchroniser)
+        return
+    with pytest.raises(ValueError, match=refused):
+        refuse_other(state, synchroniser)

@@ -230,26 +230,27 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
     def sharded_state_dict(self: Any) -> dict[str, Any]:
         """The state with this rank's shards only, after all updates. Involves no other rank.
 
-        If ranks own unequal shards, it also has their weights.
+        If there may be shards, it also says which rank saved it, and the owners' weights if these
+        are unequal.
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         _refuse_unused(self._front, "sharded_state_dict()")
         state: dict[str, Any] = base.state_dict(self)
-        owners = self._front.gradients.owners
-        if owners is not None and owners.unequal:
-            state[sharded_state.OWNERS] = list(owners.unequal)
+        sharded_state.add_own(state, self._front.gradients)
         saved_compression.add_own(state, self._front)
         return {**_with_delayed(self._front, state), **self._front.local.saved()}
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that this rank saved in a job of the same size. All ranks must call this.
 
-        The owners may have had other weights in that job.
+        The owners may have had other weights in that job. Raises ``ValueError`` if another rank
+        saved it.
         """
         self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
         self._front.settle_state(self)
         _refuse_unused(self._front, "load_sharded_state_dict()")
+        sharded_state.refuse_other(state_dict, self._front.synchroniser)
         adopt = saved_compression.read_own(state_dict, self._front)
         weights = state_dict.get(sharded_state.OWNERS, ())
         delays = self._front.gradients.delays

@@ -18,7 +18,7 @@ from torch import Tensor
 from byteprophet.errors import warn
 from byteprophet.tensor_names import gradient_name
 from byteprophet.torch.front.front import Front
-from byteprophet.torch.sync import agreement
+from byteprophet.torch.sync import agreement, saver
 from byteprophet.torch.sync.completion import STATE_DICT, Call
 from byteprophet.torch.sync.compression_state import CompressionState, Kept
 
@@ -72,7 +72,8 @@ def add_own(state_dict: dict[str, Any], front: Front) -> None:
     for name, kept in state.of.items():
         if kept.compressor.error_feedback:
             saved[name]["error"] = state.own_error(name)
-    state_dict[KEY] = {"ranks": state.ranks, "rank": state.rank, "parameters": saved}
+    own = saver.named(state.rank, state.ranks)
+    state_dict[KEY] = {**own, "parameters": saved}
 
 
 def read_whole(state_dict: Mapping[str, Any], front: Front) -> Adopt:
@@ -104,7 +105,7 @@ def _read(state_dict: Mapping[str, Any], front: Front, call: Call) -> Adopt:
     what = call.done.removeprefix("called ")
     parameters = {} if saved is None else saved["parameters"]
     if saved is not None and "rank" in saved:
-        _check_rank(state, saved, what)
+        saver.refuse_other(saved, state.rank, state.ranks, what)
     dropped = [name for name in parameters if name not in state.of]
     if dropped:
         warn(f"{what}: '{dropped[0]}' is not compressed here: what was not sent of it is dropped")
@@ -128,15 +129,6 @@ def _common(kept: Kept) -> dict[str, Any]:
     """What is the same on all ranks."""
     common = {name: value.clone() for name, value in kept.common.items()}
     return {"compressor": kept.compressor.type, "steps": kept.steps, "common": common}
-
-
-def _check_rank(state: CompressionState, saved: Mapping[str, Any], what: str) -> None:
-    rank, ranks = saved["rank"], saved["ranks"]
-    if (rank, ranks) != (state.rank, state.ranks):
-        raise ValueError(
-            f"{what}: it was saved by rank {rank} of {ranks}, and this is rank {state.rank} of "
-            f"{state.ranks}: use state_dict()"
-        )
 
 
 def _restore(

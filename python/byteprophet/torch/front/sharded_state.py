@@ -10,7 +10,7 @@ A state of shards names the weights of their owners, so that ranks with other we
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,9 @@ from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.slots import Slot
+from byteprophet.torch.sync import saver
 from byteprophet.torch.sync.completion import STATE_DICT, Call
+from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors.dense import arranged, flat
 
 OWNERS = "byteprophet_owners"
@@ -86,6 +88,22 @@ def narrow(optimizer: Optimizer, gradients: Gradients) -> None:
             shaped = isinstance(value, Tensor) and value.shape == slot.parameter.shape
             if shaped and name not in _COUNTERS:
                 state[name] = flat(arranged(value, slot.parameter))[shard].clone()
+
+
+def add_own(state_dict: dict[str, Any], gradients: Gradients) -> None:
+    """Add what tells whose shards a state has, if there may be shards."""
+    owners = gradients.owners
+    if owners is None:
+        return
+    state_dict[saver.KEY] = saver.named(gradients.rank, len(owners.weights))
+    if owners.unequal:
+        state_dict[OWNERS] = list(owners.unequal)
+
+
+def refuse_other(state_dict: Mapping[str, Any], synchroniser: Synchroniser) -> None:
+    """Raise ``ValueError`` if another rank has saved this state, or a job of another size."""
+    rank, ranks = synchroniser.rank, synchroniser.size
+    saver.refuse_other(state_dict.get(saver.KEY, {}), rank, ranks, "load_sharded_state_dict()")
 
 
 def adopt_saved(optimizer: Optimizer, gradients: Gradients, weights: Sequence[int]) -> None:

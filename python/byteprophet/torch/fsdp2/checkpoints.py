@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
 from byteprophet.torch.fsdp2.model import ShardedModel
+from byteprophet.torch.sync import saver
 from byteprophet.torch.sync.completion import STATE_DICT, Call
 
 _MODEL = Call("called state_dict() of the model")
@@ -106,18 +107,25 @@ class OptimizerCheckpoints:
         optimizer.register_load_state_dict_pre_hook(self._before_load)
 
     def sharded_state_dict(self) -> dict[str, Any]:
-        """The state with this rank's shards alone. Other ranks take no part."""
+        """The state with this rank's shards alone, and who saved it. Other ranks take no part."""
+        group = self._sharded.group
         self._own = True
         try:
-            return dict(self._optimizer.state_dict())
+            state = self._optimizer.state_dict()
         finally:
             self._own = False
+        return {**state, saver.KEY: saver.named(group.rank, group.size)}
 
     def load_sharded_state_dict(self, state: dict[str, Any]) -> None:
         """Load what the same rank of a job of the same size has saved.
 
-        Raises ``ValueError`` if a tensor is not as large as this rank's shard.
+        Raises ``ValueError`` if another rank saved it, or a job of another size, or if a tensor is
+        not as large as this rank's shard.
         """
+        group = self._sharded.group
+        saver.refuse_other(
+            state.get(saver.KEY, {}), group.rank, group.size, "load_sharded_state_dict()"
+        )
         self._own = True
         try:
             self._optimizer.load_state_dict(state)
