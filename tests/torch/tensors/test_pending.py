@@ -65,8 +65,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(network: Any, attach: Attach) -> Iterator[Pair]:
-    made = Pair(network, attach)
+def pair(request: pytest.FixtureRequest, network: Any, attach: Attach) -> Iterator[Pair]:
+    made = Pair(network, attach, **getattr(request, "param", {}))
     yield made
     network.release()
     made.optimizers[0].finish()
@@ -292,6 +292,7 @@ def test_debug_refuses_aliases_made_before(pair: Pair) -> None:
 
 
 @pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("pair", [{}, {"fusion_bytes": 20_000}], indirect=True)
 def test_debug_is_quiet_about_what_is_right(pair: Pair) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -299,6 +300,49 @@ def test_debug_is_quiet_about_what_is_right(pair: Pair) -> None:
             train(model, optimizer, range(3, 8))
             model.state_dict()
             optimizer.state_dict()
+
+
+@pytest.mark.usefixtures("watched")
+def test_debug_is_quiet_about_delayed_averages(network: Any, attach: Attach) -> None:
+    model = make_model()
+    delays = {f"push_pull.noname.{number}": 1 for number in range(4)}
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    attach(optimizer, network, staleness=delays)
+    train(model, optimizer, range(4))
+    assert len(optimizer.state_dict()["byteprophet_delayed"]) == 4
+
+
+class Halves(nn.Module):
+    """Two parameters that share a storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        flat = torch.arange(8.0)
+        self.first, self.second = nn.Parameter(flat[:4]), nn.Parameter(flat[4:])
+
+    def forward(self) -> Tensor:
+        return (self.first * self.second).sum()
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.filterwarnings("ignore::byteprophet.torch.tensors.reads.PendingReadWarning")
+def test_debug_tells_parameters_of_one_storage_apart(network: Any, attach: Attach) -> None:
+    model = Halves()
+    alias = model.second.detach()
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    attach(optimizer, network, named=model.named_parameters())
+    for iteration in range(3):
+        optimizer.zero_grad()
+        if iteration == 2:
+            network.hold(lambda name: name == "Gradient.second")
+        model().backward()
+        optimizer.step()
+    model.first.sum()
+    with pytest.raises(RuntimeError, match="uses the memory of parameter 'second'"):
+        alias.sum()
+    network.release()
+    optimizer.finish()
+    alias.sum()
 
 
 def test_what_only_the_script_still_has_is_refused_in_a_forked_child() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from byteprophet.torch.sync.fused_layout import Small
 from byteprophet.torch.sync.synchroniser import Done, Synchroniser
-from byteprophet.torch.tensors import own_streams
+from byteprophet.torch.tensors import own_streams, pending
 
 
 class FusionBuffer:
@@ -60,7 +60,7 @@ class FusionBuffer:
         views = [self._views[name] for name in submitted]
         for _, _, events in submitted.values():
             own_streams.wait(events)
-        with torch.no_grad():
+        with torch.no_grad(), pending.values():  # the gradients are marked by now
             for name in self._members.keys() - submitted.keys():
                 self._views[name].zero_()
             torch._foreach_copy_(views, gradients)

@@ -24,6 +24,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors.dense import addresses
 
 _OURS = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 _watching: list[TorchDispatchMode] = []
@@ -64,7 +65,7 @@ def _warn(what: str) -> None:
 
 
 class _Aliases(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Checks the memory that every operation accesses."""
+    """Checks the memory that every operation accesses, except within ``pending.values()``."""
 
     def __torch_dispatch__(
         self,
@@ -73,19 +74,25 @@ class _Aliases(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if pending.marks and not func.is_view:
-            in_flight = {_memory(m.tensor): m.what for m in list(pending.marks.values())}
+        if pending.marks and torch._C._is_torch_function_enabled() and not func.is_view:
+            in_flight = [(_memory(m.tensor), m.what) for m in list(pending.marks.values())]
             for leaf in _pytree.tree_leaves((tuple(args), dict(kwargs or {}))):
-                what = in_flight.get(_memory(leaf)) if isinstance(leaf, Tensor) else None
-                if what is not None:
-                    _refuse(what)
+                if isinstance(leaf, Tensor):
+                    _check(_memory(leaf), in_flight)
         return func(*args, **(kwargs or {}))
 
 
-def _memory(tensor: Tensor) -> int | None:
+def _memory(tensor: Tensor) -> range:
+    """The addresses that ``tensor`` has values at; none if it has no memory of its own."""
     with pending.values():
         stored = tensor._values() if tensor.is_sparse else tensor
-        return stored.untyped_storage().data_ptr() or None
+        return addresses(stored) if stored.untyped_storage().data_ptr() else range(0)
+
+
+def _check(used: range, in_flight: Sequence[tuple[range, str]]) -> None:
+    for memory, what in in_flight:
+        if max(memory.start, used.start) < min(memory.stop, used.stop):
+            _refuse(what)
 
 
 def _refuse(what: str) -> None:
