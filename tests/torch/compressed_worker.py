@@ -293,15 +293,17 @@ def together(name: str, options: Options, rank: int) -> dict[str, Any]:
 
 
 def drop(model: Net, optimizer: Any, iteration: int, rank: int, case: Case) -> None:
-    """Compute gradients, and clear them: while they travel, as averages, or by hand."""
+    """Compute gradients, and clear them: while they travel, as averages, by hand or before step."""
     backward(model, iteration, 9, rank, case)
     if iteration % 3 == 1:
         optimizer.synchronize()
-    if iteration % 3 < 2:
+    if iteration < 2:
         optimizer.zero_grad()
-    else:
-        for parameter in model.parameters():
-            parameter.grad = None
+        return
+    for parameter in model.parameters():
+        parameter.grad = None
+    if iteration > 2:
+        optimizer.step()
 
 
 def save(case: Case, name: str, options: Options, rank: int, optimizer: Any) -> Path:

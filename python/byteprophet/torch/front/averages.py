@@ -102,6 +102,7 @@ class Averages:
         """
         self.submit_all(slots if send else ())
         self._take_over(slots, call)
+        self._forget_dropped(slots)
 
     def respect_replaced(self, slots: Sequence[Slot], send: bool = True) -> None:
         """If the script has removed or replaced a gradient in flight, use what the script set.
@@ -113,6 +114,7 @@ class Averages:
         if replaced:
             self.submit_all(slots if send else ())
             self._take_over(replaced, STEP)
+        self._forget_dropped(slots)
 
     @contextmanager
     def averages(self, parameters: Iterable[Tensor]) -> Iterator[list[tuple[Tensor, slice | None]]]:
@@ -159,6 +161,18 @@ class Averages:
                 slot.transfer = None
                 slot.averaged = True
                 self._accumulation.restart(slot)
+
+    def forget_error(self, slot: Slot) -> None:
+        """Forget what was not sent of a gradient that no ``step()`` will use."""
+        compression = self._synchroniser.compression
+        if compression is not None:
+            compression.forget(slot.name)
+
+    def _forget_dropped(self, slots: Iterable[Slot]) -> None:
+        """Forget the errors of averages that the script has dropped by hand."""
+        for slot in slots:
+            if slot.averaged and slot.parameter.grad is None:
+                self.forget_error(slot)
 
     def _mark(self, transfer: Transfer) -> None:
         wait = partial(self._touched, transfer)

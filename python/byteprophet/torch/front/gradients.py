@@ -282,7 +282,7 @@ class Gradients:
         )
         for slot in self.slots.values():
             if slot.averaged and slot.is_replaced:
-                self._forget_error(slot)
+                self._averages.forget_error(slot)
             slot.averaged = slot.averaged and slot.submitted
         self._expected = True
 
@@ -365,16 +365,10 @@ class Gradients:
             if is_left and slot.transfer.shard is not None:
                 self.unsharding.leave_shard(slot, slot.transfer.gradient)
         if slot.transfer is not None or slot.averaged:
-            self._forget_error(slot)
+            self._averages.forget_error(slot)
         slot.transfer = None
         slot.averaged = False
         self.accumulation.restart(slot)
-
-    def _forget_error(self, slot: Slot) -> None:
-        """Forget what was not sent of a gradient that no ``step()`` will use."""
-        compression = self._synchroniser.compression
-        if compression is not None:
-            compression.forget(slot.name)
 
     def _send_held_back(self, slots: Iterable[Slot]) -> None:
         """Send all gradients if some submitted one of ``slots`` waits for others to be sent."""
