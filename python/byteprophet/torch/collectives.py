@@ -12,7 +12,6 @@ After ``BYTEPROPHET_TIMEOUT_S``, waits end with an error that names the tensor.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -21,18 +20,15 @@ from byteps.torch import Compression
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from byteprophet.errors import TimedOut
-from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.tensor_names import PARAMETER_PREFIX
 from byteprophet.torch.front.other_synchronisers import is_sharded
 from byteprophet.torch.live_fronts import finish_all, live_fronts
-from byteprophet.torch.sync import basics, failures
+from byteprophet.torch.sync import basics
 from byteprophet.torch.tensors import state_text
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
 _CHUNK_BYTES = 1 << 14
 _STATE = "broadcast_optimizer_state"
-_POLL_S = 0.001
 _IN_FLIGHT = 16  # concurrent broadcasts: BytePS uses a thread for the first one of each name
 
 
@@ -48,29 +44,6 @@ def push_pull_async(
     return int(basics.push_pull_async_inplace(result, average, name, version, priority))
 
 
-def _wait(handle: int, name: str, call: str) -> Tensor:
-    """Wait for the result of an operation. ``call`` is the function that all ranks must call.
-
-    Raises ``TimedOut`` if the result is late, and ``PeerLost`` if a worker that must take part has
-    left.
-    """
-    timeout_s = RuntimeSettings.from_environment().timeout_s
-    deadline_s = time.monotonic() + timeout_s
-    while not basics.poll(handle):
-        if time.monotonic() > deadline_s:
-            raise TimedOut(
-                f"byteprophet: waited {timeout_s:g} s for '{name}': another rank may not have "
-                f"called {call}(), which all ranks must call together (BYTEPROPHET_TIMEOUT_S sets "
-                "the limit)"
-            )
-        time.sleep(_POLL_S)
-    try:
-        result: Tensor = basics.synchronize(handle)
-    except RuntimeError as error:
-        raise failures.by_text(str(error)) from error
-    return result
-
-
 class _PushPull(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -78,7 +51,7 @@ class _PushPull(torch.autograd.Function):
     ) -> Tensor:
         ctx.arguments = average, name, version, priority
         handle = push_pull_async(tensor, average, name, version, priority)
-        return _wait(handle, name, "push_pull")
+        return basics.synchronize(handle)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -219,9 +192,9 @@ def _broadcast(named: list[tuple[str, Tensor]], root_rank: int, call: str) -> No
                 whole = torch.zeros_like(whole)
             wire = whole.reshape(-1).view(torch.uint8)
             handle = basics.push_pull_async_inplace(wire, average=False, name=name)
-            sent.append((handle, name, whole, tensor))
-        for handle, name, whole, tensor in sent:
-            _wait(handle, name, call)
+            sent.append((handle, whole, tensor))
+        for handle, whole, tensor in sent:
+            basics.synchronize(handle, call)
             if basics.rank() != root_rank:
                 with torch.no_grad():
                     tensor.copy_(whole)

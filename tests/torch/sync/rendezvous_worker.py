@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import distributed, nn
 
+import byteprophet.torch as bps
 from byteprophet.errors import JobFailed
-from byteprophet.torch import DistributedOptimizer
 
 RANKS = 2
 LOOPBACKS = ("127.0.0.1", "[::1]")
@@ -29,7 +29,7 @@ def train(what: str) -> None:
     torch.manual_seed(rank)
     model = nn.Linear(40, 30)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    optimizer = DistributedOptimizer(optimizer, model=model, sync="dear")
+    optimizer = bps.DistributedOptimizer(optimizer, model=model, sync="dear")
     for _ in range(3):
         optimizer.zero_grad()
         model(torch.randn(4, 40)).square().sum().backward()
@@ -39,6 +39,10 @@ def train(what: str) -> None:
     everybodys = [torch.empty_like(mine) for _ in range(size)]
     distributed.all_gather(everybodys, mine)
     assert all(torch.equal(mine, other) for other in everybodys)
+    assert (bps.rank(), bps.size()) == (rank, size)
+    assert bps.push_pull(torch.tensor([float(rank)]), average=False, name="rank") == sum(
+        range(size)
+    )
     print(f"{what}: {size} ranks alike", flush=True)
 
 

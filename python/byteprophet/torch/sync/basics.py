@@ -1,12 +1,16 @@
 """BytePS' basic calls, by its servers or, in a job without servers, among the ranks.
 
-How a job was started decides which: BytePS' roles have ``DMLC_NUM_WORKER``, and ranks that torchrun
-or ``byteprophet run --servers 0`` has started have ``WORLD_SIZE``. Those with both use servers.
+How a job was started decides which. BytePS' roles have ``DMLC_NUM_WORKER``. Ranks that torchrun or
+``byteprophet run --servers 0`` has started have ``WORLD_SIZE``, and others have joined
+torch.distributed by themselves. Those that are both use servers.
+
+Threads: the training thread and autograd's.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +18,15 @@ import torch
 from byteps.torch import ops
 from torch import Tensor, distributed
 
+from byteprophet.errors import PeerLost, TimedOut
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.sync import failures
+
+_POLL_S = 0.001
 _TOO_LARGE_BYTES = 1 << 32
 """BytePS counts a tensor's bytes in 32 bits, and ends the job at an overflow."""
+
+_names: dict[int, str] = {}  # of calls that nobody has waited for yet, by handle
 
 
 def with_servers(environment: Mapping[str, str] = os.environ) -> bool:
@@ -29,8 +40,8 @@ def with_ranks(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def without_servers(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process was started as a rank of a job without servers."""
-    return bool(environment.get("WORLD_SIZE")) and not with_servers(environment)
+    """Whether this process is a rank of a job without servers, or was started as one."""
+    return with_ranks(environment) and not with_servers(environment)
 
 
 def _calls() -> Any:
@@ -97,7 +108,9 @@ def push_pull_async_inplace(
     """
     if not without_servers():
         check_size(f"tensor '{name}'", tensor)
-    return int(_calls().push_pull_async_inplace(tensor, average, name, version, priority))
+    handle = int(_calls().push_pull_async_inplace(tensor, average, name, version, priority))
+    _names[handle] = f"handle {handle}" if name is None else name
+    return handle
 
 
 def push_pull_inplace(
@@ -116,7 +129,37 @@ def poll(handle: int) -> bool:
     return bool(_calls().poll(handle))
 
 
-def synchronize(handle: int) -> Tensor:
-    """Wait for a call, and return its tensor."""
-    result: Tensor = _calls().synchronize(handle)
+def synchronize(handle: int, call: str = "push_pull") -> Tensor:
+    """Wait for a call, and return its tensor.
+
+    Args:
+        handle: what ``push_pull_async_inplace`` returned.
+        call: the function that all ranks must call, for the error message.
+
+    Raises:
+        TimedOut: it is not over after BYTEPROPHET_TIMEOUT_S.
+        PeerLost: a rank that must take part has left, or cannot be reached.
+    """
+    if handle in _names:  # else it was waited for before
+        _wait(handle, call)
+        del _names[handle]
+    try:
+        result: Tensor = _calls().synchronize(handle)
+    except (PeerLost, TimedOut):
+        raise
+    except RuntimeError as error:
+        raise failures.by_text(str(error)) from error
     return result
+
+
+def _wait(handle: int, call: str) -> None:
+    timeout_s = RuntimeSettings.from_environment().timeout_s
+    deadline_s = time.monotonic() + timeout_s
+    while not poll(handle):
+        if time.monotonic() > deadline_s:
+            raise TimedOut(
+                f"byteprophet: waited {timeout_s:g} s for '{_names[handle]}': another rank may not "
+                f"have called {call}(), which all ranks must call together (BYTEPROPHET_TIMEOUT_S "
+                "sets the limit)"
+            )
+        time.sleep(_POLL_S)
