@@ -90,6 +90,13 @@ class Delays:
         """Wait until no delayed gradient is in flight. Raises ``TimedOut`` if one is late."""
         self._updater.wait_transfers(self._transfers())
 
+    def wait_earlier(self) -> None:
+        """Wait until no delayed gradient of an earlier iteration is in flight.
+
+        All ranks have submitted these, and in this iteration, other ranks may not have come so far.
+        """
+        self._updater.wait_transfers(self._earlier())
+
     def refuse_unused(self, call: str) -> None:
         """Raise ``RuntimeError`` if no step has used the averages whose turn it is.
 
@@ -174,6 +181,13 @@ class Delays:
 
     def _transfers(self) -> Iterator[Transfer]:
         return (transfer for slot in self._delayed() for transfer in slot.delayed)
+
+    def _earlier(self) -> Iterator[Transfer]:
+        for slot in self._delayed():
+            if slot.submitted and slot.transfer is not None:
+                yield slot.transfer  # whose turn it is
+            delayed = [*slot.delayed]
+            yield from delayed[: len(delayed) - slot.submitted]
 
     def _refuse(self, slot: Slot, what: str) -> NoReturn:
         raise RuntimeError(

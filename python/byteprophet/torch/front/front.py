@@ -340,6 +340,10 @@ class Front:
         if self.updater.outstanding or self.updater.has_failed:
             self.updater.wait_updated(self.gradients.slots.values())
 
+    def finish_averages(self) -> None:
+        """Wait until delayed averages of earlier iterations have arrived."""
+        self.gradients.delays.wait_earlier()
+
     def awaited(self) -> str:
         """Name whom an outstanding update seems to wait for; "" if none is outstanding."""
         for slot in self.gradients.slots.values():

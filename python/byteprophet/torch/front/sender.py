@@ -26,7 +26,6 @@ from byteprophet.torch.front.kept import Kept, refuse_unusable
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.unsharding import Unsharding
 from byteprophet.torch.front.updates import Updater
-from byteprophet.torch.live_fronts import finish_all
 from byteprophet.torch.recording.layer_spans import process_layers
 from byteprophet.torch.recording.stopwatch import process_stopwatch
 from byteprophet.torch.sync.synchroniser import Synchroniser
@@ -170,8 +169,6 @@ class Sender:
             if not self._between_iterations:
                 return
             try:
-                if self._synchroniser.in_order:
-                    finish_all()
                 iteration = self._synchroniser.begin_iteration()
                 process_pace.begin(iteration)
                 process_stopwatch.begin_iteration(iteration)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from byteprophet.torch.sync import outstanding
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.sync.synchroniser import Synchroniser
 
@@ -96,6 +97,9 @@ class LiveFront(Protocol):
     def finish(self) -> None:
         """Wait until no update is outstanding."""
 
+    def finish_averages(self) -> None:
+        """Wait until delayed averages of earlier iterations have arrived."""
+
     def zero(
         self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
     ) -> None:
@@ -131,6 +135,15 @@ def finish_all() -> None:
     """Wait until no front has outstanding updates."""
     for front in live_fronts():
         front.finish()
+
+
+def _finish(averages: bool) -> None:
+    finish_all()
+    for front in live_fronts() if averages else ():
+        front.finish_averages()
+
+
+outstanding.finished_by(_finish)
 
 
 def forget_all() -> None:

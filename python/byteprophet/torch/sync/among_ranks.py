@@ -23,9 +23,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from byteprophet import _leaving
-from byteprophet.errors import TimedOut
 from byteprophet.job.owners import Owners
 from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.sync import outstanding
 from byteprophet.torch.sync.exchange import Exchange
 from byteprophet.torch.sync.operations import Operations, Submission
 from byteprophet.torch.sync.process_exchange import leave_process_exchange, process_exchange
@@ -136,9 +136,10 @@ def push_pull_async_inplace(
         call.ended.set()
 
     try:
-        sum_of = _on(wire.device.type).sum_message
+        exchange, operations = _on(wire.device.type)
+        outstanding.finish_updates(exchange, averages=True)
         # The brackets tell these spans from those of buckets, whose labels end with a number.
-        sum_of(f"push_pull ({call.name})", Submission(wire.detach(), done))
+        operations.sum_message(f"push_pull ({call.name})", Submission(wire.detach(), done))
     except BaseException:
         del _calls[handle]
         raise
@@ -151,17 +152,10 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Tensor:
-    """Wait for a call, and return its tensor. Raises ``TimedOut`` after BYTEPROPHET_TIMEOUT_S."""
+    """End a call that is over (``poll``), and return its tensor."""
     if handle not in _calls:
         raise ValueError(f"handle {handle}: there is no such call, or it was waited for before")
-    call = _calls[handle]
-    timeout_s = RuntimeSettings.from_environment().timeout_s
-    if not call.ended.wait(timeout_s):
-        raise TimedOut(
-            f"byteprophet: waited {timeout_s:g} s for '{call.name}': another rank may not have "
-            "called push_pull(), which all ranks must call (BYTEPROPHET_TIMEOUT_S sets the limit)"
-        )
-    del _calls[handle]
+    call = _calls.pop(handle)
     if call.error is not None:
         raise call.error
     if call.average:
@@ -173,11 +167,11 @@ def synchronize(handle: int) -> Tensor:
     return call.result
 
 
-def _on(device_type: str) -> Operations:
+def _on(device_type: str) -> tuple[Exchange, Operations]:
     timeout_s = RuntimeSettings.from_environment().timeout_s
     exchange = process_exchange(device_type, timeout_s)
     known = _operations.get(device_type)
     if known is None or known[0] is not exchange:
         operations = Operations(exchange, _OPTIMIZER, Owners.equal(exchange.size))
         known = _operations[device_type] = exchange, operations
-    return known[1]
+    return known

@@ -4,7 +4,9 @@ A gradient waits until its bucket is complete on this rank. Then the bucket's re
 If the bucket is whole, an all-gather of the averages follows. If it is sharded, ``all_gather``
 later gathers the parameters, also bucket by bucket. ``flush`` starts buckets that still wait for
 gradients, because those take no part in this iteration. All ranks flush at the same place in the
-script, with the same gradients. Messages (``agreement.py``) are summed at once.
+script, with the same gradients. Messages (``agreement.py``) are summed at once. If operations begin
+in the order of rank 0's requests, all that the script causes waits for outstanding updates first
+(``outstanding.py``).
 
 Threads: gradients are submitted in training and autograd threads, ``all_gather`` runs in the
 updater's, and completions run in the exchange's. ``_lock`` guards the buckets and the assignment of
@@ -41,6 +43,7 @@ from byteprophet.torch.sync.exchange import Exchange, Sent
 from byteprophet.torch.sync.fitness import refuse_unfit
 from byteprophet.torch.sync.messages import Messages
 from byteprophet.torch.sync.operations import Operations, Submission
+from byteprophet.torch.sync.outstanding import finish_updates
 from byteprophet.torch.sync.readiness import Iteration, Readiness
 from byteprophet.torch.sync.setup import Setup
 from byteprophet.torch.sync.synchroniser import Done
@@ -81,7 +84,7 @@ class CollectiveSynchroniser:
         self._lock = threading.Lock()
         self._number = next(exchange.numbers)
         self._operations = Operations(exchange, self._number, setup.owners)
-        self._messages = Messages(self._operations, exchange.in_order)
+        self._messages = Messages(self._operations, exchange)
         self._readiness = Readiness()
         self._compared: dict[str, weakref.ref[Tensor]] = {}  # compared with all ranks' at the start
         self._filling: dict[int, Bucket] = {}  # waiting for gradients, by layout index
@@ -106,11 +109,6 @@ class CollectiveSynchroniser:
     def names(self) -> Names:
         """The table of names, shared by all optimizers that use this exchange."""
         return self._exchange.names
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the exchange begins operations in the order of rank 0's requests."""
-        return self._exchange.in_order
 
     @property
     def shards(self) -> bool:
@@ -174,6 +172,7 @@ class CollectiveSynchroniser:
         self, parameter: str, gradient: Tensor, *, priority: int, done: Done
     ) -> None:
         """Add the gradient to its bucket, and reduce the bucket if it is complete."""
+        finish_updates(self._exchange)
         with self._lock:
             place = self.bucketing.bucket_of(parameter)
             assert place is not None, f"{parameter} was not declared, or has no elements"
@@ -190,11 +189,12 @@ class CollectiveSynchroniser:
         self._messages.send(name, Submission(message, done))
 
     def deferring(self) -> AbstractContextManager[None]:
-        """Within this context, defer messages to the next iteration if ``in_order`` is True."""
+        """See ``Messages``."""
         return self._messages.deferring()
 
     def flush(self, updating: Collection[str]) -> None:
         """Start the reduce-scatters of incomplete buckets, and expect updates of ``updating``."""
+        finish_updates(self._exchange)
         updating = set(updating)
         with self._lock:
             self._readiness.flush()
@@ -222,6 +222,7 @@ class CollectiveSynchroniser:
         owners: Owners | None = None,
     ) -> None:
         """All-gather this tensor alone, before all other operations of this iteration."""
+        finish_updates(self._exchange, averages=True)
         members = {gradient_name(parameter): Submission(tensor, done)}
         label = f"unshard {what} {parameter}"
         position = self._operations.position(0)
@@ -284,7 +285,7 @@ class CollectiveSynchroniser:
         """Name the ranks whose part of ``name`` has not arrived, for messages."""
         ranks = self.late(name)
         if not ranks:
-            return "it waits for others of its group, or to be sent"
+            return "it waits for other gradients of its bucket, or to be sent"
         return (
             f"of rank {' and '.join(str(rank) for rank in ranks)} nothing has come: it is slow, "
             "stands in another call, or has left its loop"
@@ -296,6 +297,7 @@ class CollectiveSynchroniser:
 
     def begin_iteration(self) -> int:
         """Begin an iteration: send deferred messages, and return the iteration's number."""
+        finish_updates(self._exchange)
         with self._lock:
             number = self._operations.begin_iteration()
             self._messages.send_deferred()

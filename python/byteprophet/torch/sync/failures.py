@@ -1,14 +1,17 @@
-"""Classifies errors of native code and torch.distributed by their text."""
+"""Classifies errors of native code and torch.distributed."""
 
 from __future__ import annotations
 
 import re
+
+from torch import distributed
 
 from byteprophet.errors import PeerLost, TimedOut
 
 # native/exchange/inbox.cc, outbox.cc; native/byteps/heartbeat/push_pulls.cc
 _LOST = re.compile(r"rank \d+ (is gone|has left the job)|takes no part in this one")
 _TIMED_OUT = re.compile(r"tim(ed |e)out", re.IGNORECASE)
+_GLOO_TRANSPORT = re.compile(r"gloo/transport/|connection (closed|reset|refused)", re.IGNORECASE)
 
 
 def by_text(text: str) -> RuntimeError:
@@ -16,8 +19,21 @@ def by_text(text: str) -> RuntimeError:
     return PeerLost(text) if _LOST.search(text) else RuntimeError(text)
 
 
+def is_of_others(error: Exception) -> bool:
+    """Whether other ranks have caused ``error``, which a collective or a store has raised.
+
+    NCCL and stores raise errors of their own class. Gloo raises plain ones, like torch itself where
+    memory is short or an argument is wrong.
+    """
+    if isinstance(error, distributed.DistError):
+        return True
+    text = str(error)
+    told = _TIMED_OUT.search(text) or _GLOO_TRANSPORT.search(text)
+    return type(error) is RuntimeError and told is not None
+
+
 def of_collective(error: Exception, text: str) -> RuntimeError:
     """Make an error with message ``text``, after a collective or a store has raised ``error``."""
-    if not isinstance(error, RuntimeError):  # other ranks have not caused it
+    if not is_of_others(error):
         return RuntimeError(text)
     return TimedOut(text) if _TIMED_OUT.search(str(error)) else PeerLost(text)

@@ -3,10 +3,11 @@
 Collectives must begin in the same order on all ranks. Rank 0 decides which one is next: among those
 requested on rank 0, the one with the smallest position. It tells the others through the store, and
 they begin it as soon as it has been requested on their side, too. So a late rank delays all others.
-But there is no deadlock, because an operation that was requested on rank 0 never depends on one
-that was not. In particular, no operation of an iteration is requested while updates of the previous
-one are outstanding (``front/sender.py``). Only a few collectives are in flight at a time, because
-none can be overtaken once it has begun.
+A rank that waits for one operation before it requests the one that is next would wait for ever. Two
+rules prevent this. What a script causes is requested when no update is outstanding
+(``outstanding.py``), and an operation begins when those of earlier iterations have ended, because
+delayed averages may be waited for at any time. Only a few collectives are in flight at a time,
+because none can be overtaken once it has begun.
 
 The shards of an operation's tensors lie side by side in a buffer, padded to equal sizes, as
 collectives require. So ranks that own less do not send less.
@@ -38,6 +39,7 @@ from torch.distributed.distributed_c10d import Store
 from byteprophet.errors import PeerLost
 from byteprophet.job.owners import Owners
 from byteprophet.torch.sync import failures
+from byteprophet.torch.sync.bucket_layout import PLACES
 from byteprophet.torch.sync.exchange import Done, Sent
 from byteprophet.torch.tensors import pending
 from byteprophet.torch.tensors.dense import flat
@@ -174,12 +176,14 @@ class GroupExchange:
         average: bool,
         position: int,
     ) -> None:
+        dtype = tensors[0].dtype
+        if not self.carries(dtype):
+            raise ValueError(f"byteprophet: collectives of a process group do not send {dtype}")
+        if average and not (dtype.is_floating_point or dtype.is_complex):
+            raise ValueError(f"byteprophet: {dtype} has no averages")
         asked_for = None
         if self._stream is not None:
             asked_for = torch.cuda.current_stream(self._device).record_event()
-        has_fractions = tensors[0].is_floating_point() or tensors[0].is_complex()
-        if average and not has_fractions:
-            raise ValueError(f"byteprophet: {tensors[0].dtype} has no averages")
         with pending.values():
             flats = [flat(tensor) for tensor in tensors]
             operation = _Operation(
@@ -218,17 +222,15 @@ class GroupExchange:
         key = f"next.{turn}"
         if self.rank == 0:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._closed or (self._asked and len(self._begun) < _IN_FLIGHT)
-                )
-                operation = None
-                if not self._closed:
-                    operation = min(self._asked.values(), key=lambda each: each.position)
-                    del self._asked[operation.number]
+                self._changed.wait_for(lambda: self._closed or self._may_begin())
+                operation = None if self._closed else self._first()
             self._order.set(key, str(operation.number) if operation else _FAREWELL)
             if turn >= _KEPT:
                 self._order.delete_key(f"next.{turn - _KEPT}")
-            return operation
+            if operation is None:
+                return None
+            with self._changed:  # not before, so that it fails with the others if the store does
+                return self._asked.pop(operation.number, None)
         while not self._is_told(key):
             if self._closed:
                 return None
@@ -238,6 +240,17 @@ class GroupExchange:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or int(said) in self._asked)
             return self._asked.pop(int(said), None)
+
+    def _first(self) -> _Operation:
+        """The requested operation with the smallest position. REQUIRES: ``_changed`` is held."""
+        return min(self._asked.values(), key=lambda each: each.position)
+
+    def _may_begin(self) -> bool:
+        """Whether the next operation may begin on rank 0. REQUIRES: ``_changed`` is held."""
+        if not self._asked or len(self._begun) >= _IN_FLIGHT:
+            return False
+        iteration = self._first().position // PLACES
+        return all(each.position // PLACES >= iteration for each in self._begun)
 
     def _is_told(self, key: str) -> bool:
         """Wait until rank 0 has set ``key``. Returns False if the wait timed out."""
@@ -334,5 +347,6 @@ def _real(tensor: Tensor) -> Tensor:
 
 
 def _failure(error: Exception) -> RuntimeError:
-    text = f"byteprophet: other ranks cannot be reached: {error}"
-    return failures.of_collective(error, text)
+    lost = failures.is_of_others(error)
+    what = "other ranks cannot be reached" if lost else "an operation failed on this rank"
+    return failures.of_collective(error, f"byteprophet: {what}: {error}")

@@ -72,7 +72,13 @@ class Operations:
         return self._iteration
 
     def position(self, place: int, delay: int = 0) -> int:
-        """The position of ``place`` in this iteration, or in the one ``delay`` iterations later."""
+        """The position of ``place`` in this iteration, or in the one ``delay`` iterations later.
+
+        If operations begin in the order of rank 0's requests, a delayed one is among the last of
+        this iteration instead: another rank may wait for it before it begins the next one.
+        """
+        if delay and self._exchange.in_order:
+            return self._iteration * PLACES + PLACES // 2 + place
         return (self._iteration + delay) * PLACES + place
 
     def missing(self, name: str) -> list[int]:

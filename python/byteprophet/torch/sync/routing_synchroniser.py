@@ -56,7 +56,6 @@ class RoutingSynchroniser:
     """
 
     bucketed = True
-    in_order = False
     takes_rows = False
     compression: CompressionState | None = None
 

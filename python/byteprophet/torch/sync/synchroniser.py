@@ -52,15 +52,6 @@ class Synchroniser(Protocol):
         ...
 
     @property
-    def in_order(self) -> bool:
-        """Whether operations begin in the order of one rank's requests.
-
-        If so, an iteration's first gradient may be submitted only when no update is outstanding,
-        because other ranks may need such an update before they submit that gradient.
-        """
-        ...
-
-    @property
     def takes_rows(self) -> bool:
         """Whether gradients of declared parameters may be sparse (``tensors/sparse.py``)."""
         ...
@@ -216,7 +207,6 @@ class Synchroniser(Protocol):
 class Unsharded:
     """A base class for synchronisers that average gradients one by one and never shard them."""
 
-    in_order = False
     takes_rows = False
     compression: CompressionState | None = None
     shards = False
