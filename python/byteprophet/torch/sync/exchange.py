@@ -68,7 +68,7 @@ class Exchange(Protocol):
     in_order: bool
     """Whether operations begin in the order of rank 0's requests.
 
-    Then one that another rank has not requested yet delays those after it.
+    Then one that another rank has not requested yet delays those after it (``outstanding.py``).
     """
 
     def carries(self, dtype: torch.dtype) -> bool:
