@@ -39,6 +39,8 @@ USED = Used(
     ),
     since=0,
 )
+WHOLE = tuple(replace(bucket, sharded=False) for bucket in USED.strategy.buckets)
+UNDER_WFBP = replace(USED, strategy=Strategy("wfbp", WHOLE))
 SERVED = Used(USED.model, Strategy(partition_bytes=65536), 0, Policy("p3", {}))
 ROUTED = Used(
     USED.model,
@@ -109,7 +111,7 @@ def test_what_does_not_fit_the_optimizer_is_refused(
     write_strategy(path, SERVED)
     with pytest.raises(UserError, match="it needs servers, and this job has none"):
         given_strategy(str(path), "dear")
-    write_strategy(path, replace(USED, strategy=replace(USED.strategy, runtime="wfbp")))
+    write_strategy(path, UNDER_WFBP)
     with pytest.raises(UserError, match="'wfbp': an optimizer can only be given byteps, allred"):
         given_strategy(str(path), "dear")
     write_strategy(path, SERVED)
@@ -155,7 +157,7 @@ def test_two_transports_need_servers_and_ranks(
         (SERVED, ["--set", "x=1"], "--set is what --strategy says"),
         (USED, ["--sync", "dear"], "--sync is what --strategy says"),
         (
-            replace(USED, strategy=replace(USED.strategy, runtime="wfbp")),
+            UNDER_WFBP,
             ["--servers", "0"],
             "cannot be given one; byteps, ddp, allreduce, dear, dear-planned, fsdp2, mixed can",
         ),
