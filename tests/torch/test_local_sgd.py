@@ -143,4 +143,4 @@ def test_what_cannot_be_right_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters())
     with pytest.raises(UserError, match=r"four\.json: only DistributedOptimizer does local SGD"):
-        data_parallel._distribute("allreduce", None, optimizer, [], model, None)  # type: ignore[arg-type]
+        data_parallel._distribute("allreduce", None, optimizer, None)  # type: ignore[arg-type]

@@ -178,4 +178,4 @@ def test_distributed_data_parallel_is_given_no_delays(
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters())
     with pytest.raises(UserError, match=r"one\.json: only DistributedOptimizer delays averages"):
-        data_parallel._distribute("allreduce", None, optimizer, [], model, None)  # type: ignore[arg-type]
+        data_parallel._distribute("allreduce", None, optimizer, None)  # type: ignore[arg-type]

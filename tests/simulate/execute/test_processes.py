@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,6 +26,5 @@ class _Late:
 def test_a_process_that_ends_before_it_reads_is_told(item: object) -> None:
     """Its pipe is reset, as items were left in it; or it is closed when they are sent."""
     items: Sequence[object] = [item]
-    ends = partial(os._exit, 9)
     with pytest.raises(JobFailed, match=r"has ended with status 9; .* may have lacked memory"):
-        list(in_processes(repr, items, processes=1, together=1, begin=ends))
+        list(in_processes(repr, items, processes=1, together=1, begin=partial(sys.exit, 9)))

@@ -53,6 +53,7 @@ def test_a_gradient_that_only_others_have_waits_for_the_update_of_the_last_one(
     updater = optimizer._front.updater
     for iteration in range(4):
         if iteration == 3:
+            optimizer.finish()
             network.hold(lambda name: name == "Gradient.weight")
         optimizer.zero_grad(set_to_none=False)
         model(torch.ones(1, 2)).sum().backward()
