@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
 from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.timing import Timing
@@ -87,10 +88,10 @@ def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
     for place, half in enumerate(owner):
         position[half] = place
     halves_ns = [timing.link.halves_ns(size_bytes) for _, size_bytes in chunks]
+    needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
     start, end = [-1] * (2 * count), [0] * (2 * count)
     ready_ns = [max(map(timing.ready_ns.__getitem__, group)) for group in groups]
     to_come = [(ready_ns[group], position[chunk]) for chunk, (group, _) in enumerate(chunks)]
-    needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
     if len(timing.link.directions) == 1:
         segments = strict_priority(to_come, [need_ns for (need_ns,) in needs_ns])
     else:
@@ -107,17 +108,16 @@ def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
                 to_come.insert(0, (timing.step_ns, position[count + half]))
             else:
                 to_come.append((ends_ns, position[count + half]))
-    iteration_ns = max(
-        timing.compute_ns,
-        *(
-            max(end[count + chunk] for chunk in own) + timing.tails_ns[min(group)]
-            for own, group in zip(chunks_of, groups, strict=True)
-        ),
-    )
-    return Prediction(
-        iteration_ns,
-        tuple(min(start[chunk] for chunk in own) for own in chunks_of),
-        tuple(max(end[chunk] for chunk in own) for own in chunks_of),
-        tuple(min(start[count + chunk] for chunk in own) for own in chunks_of),
-        tuple(max(end[count + chunk] for chunk in own) for own in chunks_of),
-    )
+    reduces, gathers = (start[:count], end[:count]), (start[count:], end[count:])
+    if count > len(groups):
+        reduces, gathers = (
+            (
+                [min(starts_ns[own.start : own.stop]) for own in chunks_of],
+                [max(ends_ns[own.start : own.stop]) for own in chunks_of],
+            )
+            for starts_ns, ends_ns in (reduces, gathers)
+        )
+    firsts = map(min, groups)
+    tails_ns = map(timing.tails_ns.__getitem__, firsts)
+    iteration_ns = max(timing.compute_ns, *map(add, gathers[1], tails_ns))
+    return Prediction(iteration_ns, *map(tuple, (*reduces, *gathers)))

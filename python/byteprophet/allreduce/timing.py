@@ -76,6 +76,8 @@ class Link:
 
     def chunk_bytes(self, size_bytes: int) -> list[int]:
         """The sizes of the chunks of an all-reduce of so many bytes (``job/owners.py``)."""
+        if self._owners.are_equal:
+            return [size_bytes]
         chunks = self._owners.chunks(size_bytes, size_bytes)
         return [chunk.stop - chunk.start for chunk in chunks]
 
