@@ -6,7 +6,7 @@ only, so they are the same on every rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -53,11 +53,7 @@ def why_model(model: DistributedDataParallel, parameters: Mapping[str, Tensor]) 
             return f"the gradient of {name!r} is sparse"
         if other_synchronisers.is_synchroniser(module):
             return f"{name!r} exchanges gradients itself"
-    for name, parameter in parameters.items():
-        reason = _why_parameter(parameter)
-        if reason:
-            return f"parameter {name!r} {reason}"
-    return ""
+    return _first(_why_parameter, parameters)
 
 
 def why_optimizer(optimizer: Optimizer) -> str:
@@ -90,8 +86,13 @@ def _why_parameter(parameter: Any) -> str:
 
 def why_hooked(parameters: Mapping[str, Tensor]) -> str:
     """Why a model with these ``parameters`` can no longer use our synchronisers, if it could."""
+    return _first(_why_hooked, parameters)
+
+
+def _first(why: Callable[[Any], str], parameters: Mapping[str, Tensor]) -> str:
+    """The first reason that ``why`` gives against one of ``parameters``; "": there is none."""
     for name, parameter in parameters.items():
-        reason = _why_hooked(parameter)
+        reason = why(parameter)
         if reason:
             return f"parameter {name!r} {reason}"
     return ""

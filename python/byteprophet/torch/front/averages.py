@@ -170,6 +170,8 @@ class Averages:
 
     def _forget_dropped(self, slots: Iterable[Slot]) -> None:
         """Forget the errors of averages that the script has dropped by hand."""
+        if self._synchroniser.compression is None:
+            return
         for slot in slots:
             if slot.averaged and slot.parameter.grad is None:
                 self.forget_error(slot)

@@ -457,7 +457,8 @@ class Front:
         slots = [transfer.slot for transfer in transfers]
         self.synchroniser.flush([slot.name for slot in slots])
         step = FrozenStep.of(optimizer, self._base)
-        self._update_others(optimizer, step)
+        if not self.sends_missing:  # else ``_groups`` has found that there are no others
+            self._update_others(optimizer, step)
         self._update(transfers, step, groups)
 
     def _update_others(self, optimizer: Optimizer, step: FrozenStep) -> None:
