@@ -92,6 +92,7 @@ void Inbox::Do(const Start& start) {
 void Inbox::Do(const Cancel& cancel) {
   const auto found = incoming_.find(cancel.operation);
   if (found == incoming_.end() || found->second.failed) return;
+  if (!found->second.operation) return;  // over here; frames came of what others mean by its number
   LetGo(found->second);
   ledger_.LetGo(cancel.operation);
   Sweep(found->second);

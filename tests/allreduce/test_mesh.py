@@ -294,6 +294,25 @@ def test_what_is_no_place_is_refused(store: Any) -> None:
         connect(Meeting(store, "t", 5), 1, 2, address="127.0.0.1")
 
 
+def test_a_place_that_answers_nothing_is_not_waited_for(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a firewall that drops packets; here a full queue of connections drops them."""
+    monkeypatch.setattr("byteprophet.allreduce.mesh._CONNECT_S", 0.2)
+    monkeypatch.setattr("byteprophet.allreduce.mesh._NOBODY_S", 0.5)
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        stack.enter_context(socket.create_connection(full.getsockname()))
+        store.set("t/key", bytes(32))
+        store.set("t/0", f"127.0.0.1 {full.getsockname()[1]}")
+        began_s = time.monotonic()
+        with pytest.raises(JobFailed, match=r"within 0.5 s: timed out \(another host may have"):
+            connect(Meeting(store, "t", LONG_S), 1, 2, address="127.0.0.1")
+        assert time.monotonic() - began_s < LONG_S / 2
+
+
 def test_an_address_of_another_host_is_refused(store: Any) -> None:
     with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1"):
         connect(Meeting(store, "t", 5), 0, 2, address="192.0.2.1")

@@ -36,6 +36,13 @@ def server_pid() -> int:
     return pid
 
 
+def shared_buffers() -> list[str]:
+    """BytePS' buffers in shared memory that this job has."""
+    mark = os.environ["BYTEPROPHET_SHARED_MEMORY"]
+    names = os.listdir("/dev/shm")  # noqa: S108 - where BytePS puts them
+    return [name for name in names if name.startswith("BytePS_ShM") and mark in name]
+
+
 def main() -> None:
     """Warm up, look, push and pull, look again."""
     bps.init()
@@ -58,6 +65,7 @@ def main() -> None:
     rounds(ROUNDS)
     grown = {role: resident_bytes(pid) - before[role] for role, pid in pids.items()}
     assert all(bool((tensor == 1.0).all()) for tensor in tensors)
+    assert not shared_buffers()
     if bps.rank() == 0:
         path = Path(os.environ["BYTEPROPHET_RUN"]) / "results" / "worker-0.json"
         path.write_text(json.dumps({**grown, "push_pulls": ROUNDS * len(NAMES)}))

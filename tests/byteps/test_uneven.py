@@ -58,3 +58,25 @@ def test_without_an_optimizer(job: Job, scheduler: str) -> None:
         "suspended": TOLD.format("called suspend() after 1"),
         **dict.fromkeys(("new", "known", "again"), TOLD.format("finished after 3")),
     }
+
+
+@pytest.mark.parametrize("how", ["shutdown", "end"])
+def test_a_worker_that_leaves_what_it_has_begun(job: Job, how: str) -> None:
+    """It does its part first."""
+    job.start("unwaited", how, BYTEPS_SCHEDULER="prophet")
+    assert told(job) == {}
+
+
+def test_workers_that_push_other_types(job: Job) -> None:
+    job.start("types", BYTEPS_SCHEDULER="prophet")
+    assert job.statuses()["server"] == 1
+    (line,) = job.errors("server")
+    pushed = {"0": "80 bytes of int64", "1": "80 bytes of float64"}
+    match = re.fullmatch(
+        "workers partition the same tensor differently, or its size or type differs: "
+        r"worker-(\d) pushes (.*) for partition 0 of the tensor that was declared as number 0, "
+        r"counted from 0, but worker-(\d) pushed (.*)",
+        line,
+    )
+    assert match is not None, line
+    assert {match[1]: match[2], match[3]: match[4]} == pushed

@@ -2,6 +2,8 @@
 
 ``uneven_worker.py front``   worker 1 has fewer batches
 ``uneven_worker.py direct``  worker 1 suspends, then resumes, then ends; nobody has an optimizer
+``uneven_worker.py unwaited shutdown|end``  worker 0 leaves without waiting for its push_pulls
+``uneven_worker.py types``  workers push another type by one name
 """
 
 from __future__ import annotations
@@ -67,8 +69,25 @@ def direct() -> None:
         time.sleep(ALONE_S + 2)
 
 
+def unwaited() -> None:
+    empty = bps.byteps_push_pull(torch.zeros(0), name="empty")
+    assert bps.synchronize(empty).numel() == 0  # nothing is sent
+    if bps.rank() == 0:
+        bps.byteps_push_pull(torch.zeros(50_000), name="known", average=False)
+        if sys.argv[2] == "shutdown":
+            bps.shutdown()
+    else:
+        time.sleep(1)  # until worker 0 has left
+        together("known")
+
+
+def types() -> None:
+    dtype = torch.int64 if bps.rank() == 0 else torch.float64
+    bps.synchronize(bps.byteps_push_pull(torch.ones(10, dtype=dtype), name="typed"))
+
+
 if __name__ == "__main__":
     bps.init()
     bps_rank = bps.rank()
-    {"front": front, "direct": direct}[sys.argv[1]]()
+    {"front": front, "direct": direct, "unwaited": unwaited, "types": types}[sys.argv[1]]()
     print("good end", flush=True)

@@ -45,6 +45,7 @@ _RETRY_S = 0.05
 # not late, and further waiting is useless.
 _NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 _NOBODY_S = 20.0
+_CONNECT_S = 5.0  # the kernel of a host that listens accepts at once, however busy the rank is
 
 
 def connect(
@@ -86,7 +87,7 @@ def connected_sockets(
     peers: dict[int, socket.socket] = {}
     with ExitStack() as stack:
         stack.callback(_close, peers)
-        listener = stack.enter_context(_listen(address))
+        listener = stack.enter_context(_listen(address, size))
         host, port = listener.getsockname()[:2]
         meeting.say(str(rank), f"{host} {port}")
         if rank == 0:
@@ -105,13 +106,13 @@ def _close(peers: dict[int, socket.socket]) -> None:
         peer.close()
 
 
-def _listen(address: str) -> socket.socket:
+def _listen(address: str, size: int) -> socket.socket:
     try:
         family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         try:
             listener.bind(place)
-            listener.listen(_MOST_UNPROVEN)
+            listener.listen(max(size, _MOST_UNPROVEN))  # so many may come before this rank looks
         except OSError:
             listener.close()
             raise
@@ -140,14 +141,18 @@ def _join(
     """Make a connection on which both sides have given their proof. Retries until the deadline."""
     why, since_s, limit_s = "no answer", time.monotonic(), meeting.timeout_s
     while meeting.left_s() > 0:
+        connected = False
         with ExitStack() as stack:
             try:
-                peer = socket.create_connection(place, timeout=max(0.001, meeting.left_s()))
+                limited_s = max(0.001, min(_CONNECT_S, meeting.left_s()))
+                peer = socket.create_connection(place, timeout=limited_s)
                 stack.callback(peer.close)
+                connected = True
                 _prove(peer, key, rank, lower, meeting)
             except (OSError, EOFError) as error:
                 why = (error.strerror if isinstance(error, OSError) else "") or str(error)
-                if getattr(error, "errno", None) in _NOBODY_THERE:
+                unheard = isinstance(error, TimeoutError) and not connected
+                if unheard or getattr(error, "errno", None) in _NOBODY_THERE:
                     why += f" (another host may have that address, too: {SET})"
                 else:
                     since_s = time.monotonic()

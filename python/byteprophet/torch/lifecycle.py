@@ -40,7 +40,7 @@ def init(lazy: bool = True) -> None:
     global _joined
     ops.init(lazy)
     _joined = True
-    _leaving.skip_shutdown(ops.shutdown)
+    _leaving.skip_shutdown(ops._basics.shutdown)
     _observe()
     atexit.register(observing.stop)
     if probe.wanted():
