@@ -39,8 +39,8 @@ def server_pid() -> int:
 def shared_buffers() -> list[str]:
     """BytePS' buffers in shared memory that this job has."""
     mark = os.environ["BYTEPROPHET_SHARED_MEMORY"]
-    names = os.listdir("/dev/shm")  # noqa: S108 - where BytePS puts them
-    return [name for name in names if name.startswith("BytePS_ShM") and mark in name]
+    paths = Path("/dev/shm").glob(f"BytePS_ShM*{mark}*")
+    return [path.name for path in paths]
 
 
 def main() -> None:
