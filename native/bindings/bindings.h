@@ -8,6 +8,7 @@ namespace byteprophet {
 
 void DefinePolicy(nanobind::module_& module);
 void DefineBound(nanobind::module_& module);
+void DefineHalves(nanobind::module_& module);
 void DefineEngine(nanobind::module_& module);
 void DefineGraph(nanobind::module_& module);
 void DefineMesh(nanobind::module_& module);

@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   module.attr("SOURCES") = BYTEPROPHET_SOURCES;
   byteprophet::DefinePolicy(module);
   byteprophet::DefineBound(module);
+  byteprophet::DefineHalves(module);
   byteprophet::DefineEngine(module);
   byteprophet::DefineGraph(module);
   byteprophet::DefineMesh(module);

@@ -96,6 +96,20 @@ def iteration_bound_ns(
     is in prophet/bound.h.
     """
 
+def times_of_halves(
+    ready_ns: Sequence[int],
+    reduce_ns: Sequence[int],
+    gather_ns: Sequence[int],
+    reduce_place: Sequence[int],
+    gather_place: Sequence[int],
+    after_step: Sequence[int],
+    step_ns: int,
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """When reduce-scatters start and end on a link, and all-gathers, by strict priority.
+
+    The sequences have one entry per bucket, and so have the results. See prophet/halves.h.
+    """
+
 def simulate(
     scheduler: str,
     settings: Mapping[str, int],

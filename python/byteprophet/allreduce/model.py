@@ -27,9 +27,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add
 
+from byteprophet import _core
 from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.timing import Timing
-from byteprophet.strict_priority import strict_priority, strict_priority_together
+from byteprophet.strict_priority import strict_priority_together
 
 
 @dataclass(frozen=True)
@@ -88,27 +89,24 @@ def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
     for place, half in enumerate(owner):
         position[half] = place
     halves_ns = [timing.link.halves_ns(size_bytes) for _, size_bytes in chunks]
-    needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
-    start, end = [-1] * (2 * count), [0] * (2 * count)
     ready_ns = [max(map(timing.ready_ns.__getitem__, group)) for group in groups]
-    to_come = [(ready_ns[group], position[chunk]) for chunk, (group, _) in enumerate(chunks)]
+    ready_ns = [ready_ns[group] for group, _ in chunks]
+    waits = [order.after_step[group] for group, _ in chunks]
     if len(timing.link.directions) == 1:
-        segments = strict_priority(to_come, [need_ns for (need_ns,) in needs_ns])
+        needs_ns = [need_ns for (need_ns,) in halves_ns]
+        reduce_start, reduce_end, gather_start, gather_end = _core.times_of_halves(
+            ready_ns,
+            [reduce_ns for reduce_ns, _ in needs_ns],
+            [gather_ns for _, gather_ns in needs_ns],
+            position[:count],
+            position[count:],
+            waits,
+            timing.step_ns,
+        )
+        reduces, gathers = (reduce_start, reduce_end), (gather_start, gather_end)
     else:
-        segments = strict_priority_together(to_come, needs_ns)
-    for starts_ns, ends_ns, place, done in segments:
-        half = owner[place]
-        if start[half] < 0:
-            start[half] = starts_ns
-        if done:
-            end[half] = ends_ns
-        if done and half < count:
-            if order.after_step[chunks[half][0]] and ends_ns < timing.step_ns:
-                # No entry has a later time.
-                to_come.insert(0, (timing.step_ns, position[count + half]))
-            else:
-                to_come.append((ends_ns, position[count + half]))
-    reduces, gathers = (start[:count], end[:count]), (start[count:], end[count:])
+        start, end = _on_several_links(timing.step_ns, ready_ns, halves_ns, owner, waits)
+        reduces, gathers = (start[:count], end[:count]), (start[count:], end[count:])
     if count > len(groups):
         reduces, gathers = (
             (
@@ -121,3 +119,33 @@ def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
     tails_ns = map(timing.tails_ns.__getitem__, firsts)
     iteration_ns = max(timing.compute_ns, *map(add, gathers[1], tails_ns))
     return Prediction(iteration_ns, *map(tuple, (*reduces, *gathers)))
+
+
+def _on_several_links(
+    step_ns: int,
+    ready_ns: Sequence[int],
+    halves_ns: Sequence[Sequence[tuple[int, int]]],
+    owner: Sequence[int],
+    waits: Sequence[bool],
+) -> tuple[list[int], list[int]]:
+    """When halves start and end, by chunk: all reduce-scatters, then all all-gathers.
+
+    ``owner``: the half at each position. ``waits``: whether the all-gather waits for step().
+    """
+    count = len(ready_ns)
+    position = [0] * (2 * count)
+    for place, half in enumerate(owner):
+        position[half] = place
+    needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
+    start, end = [0] * (2 * count), [0] * (2 * count)
+    to_come = [(each_ns, position[chunk]) for chunk, each_ns in enumerate(ready_ns)]
+    for starts_ns, ends_ns, place, _ in strict_priority_together(to_come, needs_ns):
+        half = owner[place]
+        start[half], end[half] = starts_ns, ends_ns
+        if half < count:
+            if waits[half] and ends_ns < step_ns:
+                # No entry has a later time.
+                to_come.insert(0, (step_ns, position[count + half]))
+            else:
+                to_come.append((ends_ns, position[count + half]))
+    return start, end

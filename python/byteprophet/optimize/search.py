@@ -52,8 +52,9 @@ cost two workers so much are not tried with all."""
 _LOOKED_AT = 64
 """The most moves from which those to try with all workers are chosen."""
 
-_PROMISING = 0.25
-"""It anneals from the best job of each runtime or policy that takes so much longer at most."""
+_PROMISING = 0.05
+"""It anneals from the best job of each runtime or policy that takes so much longer at most. Of ten
+jobs, none became more than 1.5% faster by it."""
 _HEAT = 0.004
 """After a move of the annealing that helped, one that costs so much is made one time in e."""
 _FRUITLESS = 4
