@@ -159,22 +159,28 @@ def test_soft_interrupts_count_for_gloo_on_limited_links(tmp_path: Path, limited
     assert found.ns_per_byte == pytest.approx(NS_PER_BYTE + SOFT_NS_PER_BYTE * limited, rel=1e-3)
 
 
-def with_servers(directory: Path, cores: Sequence[Sequence[int]]) -> Run:
-    """A run directory of three workers and a server, which record on this machine.
+def with_servers(
+    directory: Path, cores: Sequence[Sequence[int]], machines: Sequence[str] = ("here",)
+) -> Run:
+    """A run directory of three workers, and a server on each of ``machines``.
 
-    What a worker's end of messages took is ``NS_PER_BYTE``, pushed and answered.
+    Workers are on these machines in turn. What a worker's end of messages took is ``NS_PER_BYTE``,
+    pushed and answered.
     """
-    job = a_job("fifo")
+    job = a_job("fifo", len(machines))
     directory.mkdir()
     (directory / "config.toml").write_text(
-        'schema = 1\nworkers = 3\nservers = 1\nlocal_ranks = 1\nscheduler = "fifo"\n'
-        f"partition_bytes = {job.strategy.partition_bytes}\n"
+        f"schema = 1\nworkers = 3\nservers = {job.servers}\nlocal_ranks = 1\n"
+        f'scheduler = "fifo"\npartition_bytes = {job.strategy.partition_bytes}\n'
         f"[settings]\npartition_bytes = {job.strategy.partition_bytes}\n"
     )
     recorded, _, _ = record_served(job)
+    clock = recorded[0].origin
     for events in recorded:
-        path = events_path(directory, events.table, events.origin.role)
-        writer = EventWriter(path, events.table, events.origin)
+        machine = machines[events.origin.rank % len(machines)]
+        origin = replace(clock, role=events.origin.role, rank=events.origin.rank, machine=machine)
+        path = events_path(directory, events.table, origin.role)
+        writer = EventWriter(path, events.table, origin)
         writer.write(events.rows, dict(events.names))
         writer.close()
         if events.table is not SPANS:
@@ -188,8 +194,7 @@ def with_servers(directory: Path, cores: Sequence[Sequence[int]]) -> Run:
         process = trained + np.append(0, np.cumsum(others_ns)).astype(int)
         times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
         rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
-        machine = {"machine": events.origin.machine}
-        save(directory, rank, cores[rank], [[*map(int, row)] for row in rows], machine)
+        save(directory, rank, cores[rank], [[*map(int, row)] for row in rows], {"machine": machine})
     return Run(directory)
 
 
@@ -203,6 +208,15 @@ def test_a_server_shares_the_cores_of_its_workers(tmp_path: Path) -> None:
     cluster = measure_on_cores(run).job.cluster
     assert cluster.processors == found.machines
     assert cluster.costs.processor_ns_per_byte == found.ns_per_byte
+
+
+def test_a_server_shares_the_cores_of_its_own_machine(tmp_path: Path) -> None:
+    """All events are aligned to the clock of the first server's machine."""
+    run = with_servers(tmp_path / "run", [[0, 1]] * 3, ["one", "other"])
+    assert len(run.aligned.machines) == 2
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert found.machines == (Processors((1,), 2, (1,)), Processors((0, 2), 2, (0,)))
 
 
 def test_the_cores_of_a_server_of_pinned_workers_are_not_known(tmp_path: Path) -> None:

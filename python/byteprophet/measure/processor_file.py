@@ -196,9 +196,12 @@ def _is_known(run: Run, job: Job) -> bool:
 def _with_servers(
     machines: tuple[Processors, ...], ranks: Sequence[RankUse], run: Run
 ) -> tuple[Processors, ...]:
-    """``machines`` with the servers that recorded on them, where all ranks share their cores."""
+    """``machines`` with the servers that recorded on them, where all ranks share their cores.
+
+    Aligned events do not tell: all of them name the machine whose clock they are on.
+    """
     on: dict[str, list[int]] = {}
-    for events in run.aligned.events:
+    for events in run.events:
         if events.table is SERVED_TABLE:
             on.setdefault(events.origin.machine, []).append(events.origin.rank)
     named = [ranks[each.workers[0]].machine for each in machines]
