@@ -1,4 +1,4 @@
-"""They say what numpy says."""
+"""They say what numpy says; groups are what masks select."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteprophet.order_statistics import distinct, median, quantile
+from byteprophet.order_statistics import distinct, groups, median, quantile
 
 NUMBERS = st.one_of(
     st.lists(st.floats(-1e18, 1e18), min_size=1, max_size=50),
@@ -37,3 +37,12 @@ def test_distinct_values_are_those_of_numpy(numbers: list[float]) -> None:
 def test_distinct_rows_are_those_of_numpy(pairs: list[tuple[int, int]]) -> None:
     rows = np.array(pairs, [("key", np.uint64), ("time_ns", np.int64)])
     assert np.array_equal(distinct(rows), np.unique(rows))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=30))
+def test_groups_are_what_masks_select(pairs: list[tuple[int, int]]) -> None:
+    rows = np.array(pairs, [("iteration", np.uint32), ("server", np.uint32)])
+    for names in (["iteration"], ["server", "iteration"]):
+        expected = [np.flatnonzero(rows[names] == each) for each in np.unique(rows[names])]
+        found = groups(*(rows[name] for name in names))
+        assert [each.tolist() for each in found] == [each.tolist() for each in expected]

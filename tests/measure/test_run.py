@@ -6,13 +6,17 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
+from byteprophet.timeline.events import Events, Origin
+from byteprophet.timeline.tables import MESSAGE, MESSAGES, SPANS, Kind
 
 from ..diagnose.hand_made import save_run
 from .recorded_replay import config_of, record
@@ -87,3 +91,39 @@ def test_a_refusal_names_the_run_whatever_it_is_called(
     assert str(run.refusal(UserError("has no spans of rank 2"))) == "has: has no spans of rank 2"
     for said in ("has: is empty", "has/config.toml: is empty"):
         assert str(run.refusal(UserError(said))) == said
+
+
+def test_lost_rows_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is measured in messages."""
+    job = a_job("fifo", iterations=2)
+    recorded = record(job)[0]
+    messages = Events(MESSAGES, Origin("worker-0", 0), np.zeros(0, MESSAGE), {}, lost=3)
+    save_run(tmp_path / "run", [*recorded, messages], config_of(job))
+    measure_run(Run(tmp_path / "run"))
+    assert capsys.readouterr().err == ""
+    recorded = [replace(each, lost=7) if each.table is SPANS else each for each in recorded]
+    save_run(tmp_path / "lost", recorded, config_of(job))
+    run = Run(tmp_path / "lost")
+    measure_run(run)
+    measure_run(run)
+    (line,) = capsys.readouterr().err.splitlines()
+    said = ", ".join(f"worker-{rank} lost 7 rows of spans" for rank in range(3))
+    assert line.startswith(f"byteprophet: warning: {run.directory}: {said}: times of iterations")
+
+
+@pytest.mark.parametrize("is_reversed", [True, False])
+def test_iterations_without_a_length_are_refused(tmp_path: Path, is_reversed: bool) -> None:
+    job = a_job("fifo", iterations=4)
+    recorded = record(job)[0]
+    for events in recorded:
+        if events.table is SPANS:
+            whole = np.flatnonzero(events.rows["kind"] == Kind.ITERATION)
+            if is_reversed:
+                events.rows["iteration"][whole] = events.rows["iteration"][whole[::-1]]
+            else:
+                for name in ("begin_ns", "end_ns"):
+                    events.rows[name][whole] = events.rows["begin_ns"][whole[0]]
+    save_run(tmp_path, recorded, config_of(job))
+    took = r"-\d+" if is_reversed else "0"
+    with pytest.raises(UserError, match=rf"^{tmp_path}: .*an iteration took {took} ns"):
+        measure_run(Run(tmp_path))

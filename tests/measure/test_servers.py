@@ -161,6 +161,8 @@ def test_a_window_is_measured_as_it_was(scheduler: str) -> None:
     found = measure(recorded, config_of(job), Told(settled_from=4))
     assert found.settled_from == 4 - 2
     assert measure(recorded, config_of(job), Told(settled_from=1)).settled_from == 0
+    with pytest.raises(UserError, match="last settings were used from iteration 7 on"):
+        measure(recorded, config_of(job), Told(settled_from=6))
     for name in ("forward_ns", "ready_ns"):
         was_ns, is_ns = getattr(job.times, name), getattr(found.job.times, name)
         assert np.array_equal(is_ns, was_ns[:, window]), name

@@ -13,6 +13,7 @@ from byteprophet.measure.tensors import (
     check_extent,
     check_servers,
     measure_tensors,
+    place_since,
     whole_iterations,
 )
 from byteprophet.timeline.events import Events, Origin
@@ -118,3 +119,12 @@ def test_more_servers_than_keys_were_sent_to_are_refused() -> None:
     check_servers([], 60_000)  # nothing is known
     with pytest.raises(UserError, match="has 60000 servers, but only 14 keys"):
         check_servers(events, 60_000)
+
+
+def test_settings_that_no_recorded_iteration_had_are_refused() -> None:
+    numbers = range(101, 121)  # --record-steps 100:120
+    assert [place_since(settled, numbers) for settled in (0, 100, 101, 119)] == [0, 0, 1, 19]
+    with pytest.raises(
+        UserError, match="last settings were used from iteration 121 on, and no iteration was"
+    ):
+        place_since(120, numbers)

@@ -44,7 +44,13 @@ from byteprophet.measure.computation import (
 )
 from byteprophet.measure.links import SMALL_NS, measure_links
 from byteprophet.measure.processors import Arrivals, Clocks, Use
-from byteprophet.measure.tensors import check_extent, check_ranks, layer_of, whole_iterations
+from byteprophet.measure.tensors import (
+    by_iteration,
+    check_extent,
+    check_ranks,
+    layer_of,
+    whole_iterations,
+)
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
@@ -150,8 +156,8 @@ class _Rank:
         self.rank = events.origin.rank
         self.names = events.names
         rows = np.sort(events.rows, order="end_ns")
-        numbers = whole_iterations(rows)
-        self.rows = {number: rows[rows["iteration"] == number] for number in numbers.tolist()}
+        own = by_iteration(rows)
+        self.rows = {number: own[number] for number in whole_iterations(rows).tolist()}
         self.sizes = {
             number: tuple(self.of(number, Kind.COLLECTIVE, "begin_ns")["size_bytes"].tolist())
             for number in self.rows

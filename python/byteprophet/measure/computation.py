@@ -21,6 +21,7 @@ import numpy.typing as npt
 from byteprophet.errors import UserError
 from byteprophet.job.times import Int64Array, Times
 from byteprophet.measure.processors import Clock, Clocks
+from byteprophet.measure.tensors import by_iteration
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Kind, Rows
 
@@ -62,8 +63,9 @@ class Computation:
             self._training = clocks.training[self._rank]
             self._updating = clocks.updating[self._rank]
         self._own_lanes = np.unique(rows["lane"][rows["kind"] == Kind.FORWARD])
+        own = by_iteration(rows)
         for at, number in enumerate(iterations):
-            self._take(at, number, rows[rows["iteration"] == number])
+            self._take(at, number, own[number])
 
     def _take(self, at: int, number: int, spans: Rows) -> None:
         (whole,) = spans[spans["kind"] == Kind.ITERATION][["begin_ns", "end_ns"]].tolist()

@@ -28,7 +28,7 @@ from byteprophet.measure.sending import (
 from byteprophet.monitor.estimate import DirectionEstimate, Estimate
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.network.namespaces import BURST_BYTES
-from byteprophet.order_statistics import distinct, median
+from byteprophet.order_statistics import distinct, groups, median
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
@@ -262,8 +262,7 @@ def _sustained_bps(iterations: Int64Array, sizes: Int64Array, finished_ns: Int64
     last = last[first]
     moved_bytes = passed_bytes[last] - passed_bytes[first] - BURST_BYTES
     rates_bps = moved_bytes * 8e9 / np.maximum(1, finished_ns[last] - finished_ns[first])
-    of = iterations[first]
-    return int(median([rates_bps[of == iteration].max() for iteration in distinct(of)] or [0]))
+    return int(median([rates_bps[each].max() for each in groups(iterations[first])] or [0]))
 
 
 def _sum_ns_per_byte(tables: Sequence[Rows]) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from byteprophet.errors import UserError
+from byteprophet.errors import UserError, one_line
 from byteprophet.job.fused_file import Fused, read_fused
 from byteprophet.timeline.aligned import Aligned, align_events
+from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_events import load_run
+from byteprophet.timeline.tables import MESSAGES
 from byteprophet.workload.run_config import read_run_config
 
 
@@ -26,6 +29,7 @@ class Run:
         if not directory.is_dir():
             raise UserError(f"{directory}: there is no such run directory")
         self.directory = directory
+        self._has_warned = False
 
     @cached_property
     def has_config(self) -> bool:
@@ -57,6 +61,28 @@ class Run:
         for table in aligned.events:
             table.rows.flags.writeable = False
         return aligned
+
+    def warn(self) -> None:
+        """Print reasons to doubt what is measured to standard error: clocks, and lost rows.
+
+        Only the first call prints. Lost messages do not count, because nothing is measured in them.
+        """
+        if self._has_warned:
+            return
+        self._has_warned = True
+        warn_of_clocks(self.aligned)
+        lost = [
+            f"{events.origin.role} lost {events.lost} rows of {events.table.name}"
+            for events in self.events
+            if events.lost and events.table is not MESSAGES
+        ]
+        if lost:
+            more = f" and {len(lost) - 3} more did" if len(lost) > 3 else ""
+            line = (
+                f"{self.directory}: {', '.join(lost[:3])}{more}: times of iterations may be "
+                "wrong; record fewer iterations, with --record-steps"
+            )
+            print(f"byteprophet: warning: {one_line(line)}", file=sys.stderr)
 
     def refusal(self, error: UserError) -> UserError:
         """``error`` in one line that names the run, unless it already does."""

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.job.times import Int64Array
-from byteprophet.order_statistics import distinct, median
+from byteprophet.order_statistics import distinct, groups, median
 
 LAGS = 32
 """Number of equally frequent lags that represent all."""
@@ -122,8 +122,7 @@ def standing_ns(
     before_ns = np.append(sent_ns[:1], arrived_ns[:-1])
     stood_ns = arrived_ns - np.maximum(sent_ns, before_ns) - passing_ns[order]
     longest_ns = []
-    for each in distinct(iterations):
-        mine = np.flatnonzero(iterations == each)
+    for mine in groups(iterations):
         latest = mine[np.argmax(stood_ns[mine])]
         until_ns = arrived_ns[latest]
         since_ns = until_ns - max(0, int(stood_ns[latest]))

@@ -15,7 +15,7 @@ If small gradients shared a buffer, the buffer is one tensor. It is needed when 
 is, and the forward times and updates of its parameters are added up.
 Workers under "stock" record no transfers, so ``stock.py`` reconstructs them. ``network.py``
 measures the network. If partition sizes or settings changed during the run, the job has the last
-ones.
+ones; a recording that ends before these is refused.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.settings import Told, read_told
 from byteprophet.measure.tensors import (
     Tensors,
+    by_iteration,
     by_rank,
     check_extent,
     check_servers,
     iterations_since,
     measure_tensors,
+    place_since,
 )
 from byteprophet.schedulers import PARTITION, STOCK, resolve
-from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
@@ -106,10 +107,18 @@ def measure_run(run: Run, use: Use | None = None) -> Measured:
             else:
                 strategy = Strategy() if given is None else given.strategy
                 measured = measure(events, config, told, run.fused, strategy, use)
+        _check_times(measured)
     except UserError as error:
         raise run.refusal(error) from None
-    warn_of_clocks(run.aligned)
+    run.warn()
     return measured
+
+
+def _check_times(measured: Measured) -> None:
+    """UserError if an iteration takes no time, or ends before it begins, as in a damaged file."""
+    least_ns = int(measured.iteration_ns.min())
+    if least_ns <= 0:
+        raise UserError(f"by its recorded times, an iteration took {least_ns} ns: record it again")
 
 
 def measure(
@@ -125,7 +134,7 @@ def measure(
     ``config`` is the content of the run's ``config.toml``. ``told`` are settings and ready times
     that the policy received during the run. ``fused`` says which gradients shared buffers, and
     ``given`` how the optimizer changed them. ``use``: of the cores that roles share; None: they
-    share none, or it is not known.
+    share none, or it is not known. UserError if a needed recording is missing.
     """
     told = told or Told()
     local_ranks = config.get("local_ranks", 1)
@@ -142,7 +151,6 @@ def measure(
     if all(_has_steps_alone(events.rows) for events in spans):
         raise UserError("a job of several optimizers cannot be replayed")
     numbers = iterations_since(spans, 1)
-    before = numbers[0] - 1  # iterations that were not recorded
     if config["scheduler"] == STOCK:
         from byteprophet.measure.stock import stock_transfers
 
@@ -211,8 +219,8 @@ def measure(
         Policy(config["scheduler"], {**settings, PARTITION: partition_bytes}, ready_times),
     )
     starts_ns = np.stack([worker.start_ns for worker in workers])
-    settled_from = max(tensors.settled_from, told.settled_from) - before
-    return Measured(job, starts_ns, min(max(0, settled_from), len(numbers) - 1))
+    settled = place_since(max(tensors.settled_from, told.settled_from), numbers)
+    return Measured(job, starts_ns, settled)
 
 
 def _own_sizes(tensors: Tensors, spans: Events, reduce_dtype: str) -> tuple[tuple[int, ...], str]:
@@ -277,12 +285,12 @@ class _Worker:
         self._updating: Clock | None = None
         if clocks is not None:
             self._training, self._updating = clocks
+        own = by_iteration(rows)
+        sent = by_iteration(transfers[transfers["priority"] < 0])
         for iteration, number in enumerate(numbers):
-            own = rows[rows["iteration"] == number]
-            sent = transfers[transfers["iteration"] == number]
-            if number < since:  # other tensors were sent then
-                sent = sent[:0]
-            self._take(iteration, own, sent[sent["priority"] < 0])
+            # Before ``since``, other tensors were sent.
+            is_known = number >= since and number in sent
+            self._take(iteration, own[number], sent[number] if is_known else transfers[:0])
         known = since - numbers[0]
         if 0 < known < len(numbers):  # a policy that learns should not learn what never comes again
             first = slice(known)

@@ -12,7 +12,7 @@ from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.strategy import Keys
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.keys import measure_keys
-from byteprophet.order_statistics import distinct, median
+from byteprophet.order_statistics import distinct, groups, median
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import (
     SERVED_TABLE,
@@ -105,6 +105,12 @@ def whole_iterations(spans: Rows) -> Int64Array:
     return found
 
 
+def by_iteration(rows: Rows) -> dict[int, Rows]:
+    """The rows of each iteration by its number, in the order in which they are in ``rows``."""
+    numbers = rows["iteration"]
+    return {int(numbers[each[0]]): rows[each] for each in groups(numbers)}
+
+
 def iterations_since(spans: Sequence[Events], since: int) -> list[int]:
     """The last consecutive numbers, at least ``since``, that all ranks recorded completely."""
     common = set.intersection(*(set(whole_iterations(e.rows).tolist()) for e in spans))
@@ -114,11 +120,26 @@ def iterations_since(spans: Sequence[Events], since: int) -> list[int]:
     while first - 1 in common and first > since:
         first -= 1
     if last < since:
-        raise UserError(
-            f"its last buckets were used from iteration {since} on, and no iteration was "
-            "recorded since then: record more iterations"
-        )
+        raise _recorded_too_early("buckets", since)
     return [*range(first, last + 1)]
+
+
+def place_since(settled_from: int, numbers: Sequence[int]) -> int:
+    """The place in ``numbers`` of the first iteration that ran with the job's last settings.
+
+    ``numbers``: of the measured iterations, consecutive. ``settled_from``: 0-based index of that
+    iteration in the job. UserError if it is after all of ``numbers``.
+    """
+    if settled_from >= numbers[-1]:
+        raise _recorded_too_early("settings", settled_from + 1)
+    return max(0, settled_from + 1 - numbers[0])
+
+
+def _recorded_too_early(what: str, since: int) -> UserError:
+    return UserError(
+        f"its last {what} were used from iteration {since} on, and no iteration was recorded "
+        "since then: record more iterations"
+    )
 
 
 def by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:

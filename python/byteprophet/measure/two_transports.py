@@ -34,6 +34,7 @@ from byteprophet.measure.tensors import (
     check_extent,
     iterations_since,
     measure_tensors,
+    place_since,
 )
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.network.namespaces import BURST_BYTES
@@ -56,7 +57,8 @@ def measure_two_transports(
 
     Returns it with the starts of its iterations, shape (workers, iterations + 1), and the 0-based
     index of the first iteration that ran with its settings. ``measure`` in ``servers.py`` describes
-    the other arguments. UserError if a recording is missing, or a link had no limit.
+    the other arguments. UserError if a recording is missing or ends before these settings, or a
+    link had no limit.
     """
     ranks = range(config["workers"])
     spans = by_rank(recorded, SPANS, ranks)
@@ -75,8 +77,8 @@ def measure_two_transports(
         Policy(config["scheduler"], settings),
     )
     job = replace(job, policy=replace(job.push_policy, ready_times=_ready_times(job, told)))
-    settled_from = max(tensors.settled_from, told.settled_from) - (numbers[0] - 1)
-    return job, stacked(computed, "start_ns"), min(max(0, settled_from), len(numbers) - 1)
+    settled = place_since(max(tensors.settled_from, told.settled_from), numbers)
+    return job, stacked(computed, "start_ns"), settled
 
 
 def _adopted(events: Events) -> int:

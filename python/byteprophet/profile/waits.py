@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet import _core
+from byteprophet.order_statistics import groups
 from byteprophet.timeline.tables import Transfers
 
 TOGETHER_NS = 1_000_000
@@ -33,11 +34,10 @@ _SLACK_S = 1e-3  # of prophet's automatic window floor (prophet/policy/prophet.h
 def urgent_waits_ns(transfers: Transfers) -> npt.NDArray[np.int64]:
     """The wait of each new most urgent partition."""
     ranked = transfers[transfers["priority"] < 0]
-    groups = np.unique(ranked[["iteration", "server"]])
     waits = [
         wait
-        for group in groups
-        for wait in _waits(ranked[ranked[["iteration", "server"]] == group])
+        for each in groups(ranked["iteration"], ranked["server"])
+        for wait in _waits(ranked[each])
     ]
     return np.array(waits, np.int64)
 
