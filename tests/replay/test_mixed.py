@@ -35,6 +35,7 @@ def test_its_kind_is_found(job: Job) -> None:
     told = MIXED_KIND.assumptions(job)
     assert told["runtime"] == "mixed"
     assert told["mesh_delay_ns"] == 7
+    assert (told["local_sgd"], told["compressed"]) == (None, 0)
     assert told["servers"] == 2
     assert 0.4 < told["to_servers"] < 0.6
 

@@ -185,6 +185,7 @@ def test_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said["schema"] == 1
     assert abs(said["error"]) < 0.01
     assert said["assumptions"]["scheduler"] == "fifo"
+    assert (said["assumptions"]["local_sgd"], said["assumptions"]["compressed"]) == (None, 0)
     recorded_ms = f"recorded  {said['recorded_ns'] / 1e6:.1f} ms"
     assert run_cli(["replay", str(run), "--policy", "prophet", "--bandwidth", "2gbit"]) == 0
     text = capsys.readouterr().out

@@ -16,6 +16,7 @@ from byteprophet.measure.servers import measure
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
 from byteprophet.validate.cases import RECORDED, ValidationCase, select, validation_cases
+from byteprophet.validate.run import iterations_ns
 from byteprophet.validate.validation import Compared, Errors, Pair, Validation
 from byteprophet.workload import Tensor, Workload, to_toml
 
@@ -68,16 +69,24 @@ def test_cases_of_a_job_without_servers() -> None:
         changed = {name for name in vars(base) if getattr(base, name) != getattr(case.case, name)}
         assert len(changed) == 1, case.name
         case.case.collective_settings  # noqa: B018 (raises for what its runtime does not take)
-    others = [case.name for case in validation_cases(all_reduce_case(BASE, "ddp", {}), ())]
-    assert others == [RECORDED, "250mbit", "1gbit", "buckets of 6291456", "3 workers"]
+    links, last = [RECORDED, "250mbit", "1gbit"], ["buckets of 6291456", "3 workers"]
+    for runtime, alike in (("ddp", ["wfbp"]), ("wfbp", ["ddp"]), ("fsdp2", [])):
+        others = validation_cases(all_reduce_case(BASE, runtime, {}), ())
+        assert [case.name for case in others] == [*links, *alike, *last]
 
 
 def test_cases_are_chosen_by_name() -> None:
     cases = validation_cases(BASE, ("stock", "fifo"))
     assert [case.name for case in select(cases, ["fifo"])] == [RECORDED, "fifo"]
     assert select(cases, None) == cases
-    with pytest.raises(UserError, match="--cases: '4 workers': choose of 250mbit, 1gbit, stock"):
-        select(cases, ["4 workers"])
+    for none in ("4 workers", RECORDED):
+        with pytest.raises(UserError, match=f"--cases: '{none}': choose of 250mbit, 1gbit, stock"):
+            select(cases, [none])
+
+
+def test_an_iteration_ends_when_the_last_worker_begins_the_next() -> None:
+    """Workers are late in turn. The slowest one's own times would add up to 110 ns, not 90."""
+    assert iterations_ns([1000, 1010], [[30, 40, 30], [40, 20, 30]]) == [40, 20, 30]
 
 
 def compared(policy: str, predicted_over_measured: float) -> Compared:
@@ -88,7 +97,7 @@ def compared(policy: str, predicted_over_measured: float) -> Compared:
     took_ns = round(prediction.median_ns / predicted_over_measured)
     case = ValidationCase(policy, Changes(), Case("w", policy, None), same_link=True)
     records = ({"iteration_ns": [took_ns - 1, took_ns, took_ns + 1], "variant": policy},)
-    return Compared(case, prediction, (), records)
+    return Compared(case, prediction, (prediction,), records)
 
 
 def test_errors_and_pairs() -> None:
@@ -98,7 +107,8 @@ def test_errors_and_pairs() -> None:
     assert (validation.errors.mean, validation.errors.worst) == pytest.approx(
         (0.135, 0.25), abs=1e-6
     )
-    assert validation.replay_errors == Errors(0.0, 0.0)
+    replay_error = abs(cases[0].predicted.replay_error)
+    assert validation.replay_errors == Errors(replay_error, replay_error)
     # The predictions are all the same, so no order is right; fifo and prophet are too close.
     assert validation.pairs() == [Pair("p3", "fifo", False), Pair("p3", "prophet", False)]
 

@@ -15,6 +15,9 @@ DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
 ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
 OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
+TORCH_ALL_REDUCE = (DDP, WFBP)
+"""Runtimes that all-reduce by torch's collectives. As among ``OURS``, a job recorded under one can
+be replayed under another."""
 SHARDING = (DEAR, DEAR_PLANNED, FSDP2)
 """Runtimes that may shard buckets."""
 SERVERS, MESH, TORCH, SHARDED = "servers", "mesh", "torch", "sharded"

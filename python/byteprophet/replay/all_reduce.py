@@ -16,10 +16,10 @@ from byteprophet.job.as_executed import as_executed
 from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name, with_staleness
-from byteprophet.job.strategy import DDP, FSDP2, OURS, WFBP, with_compressed
+from byteprophet.job.strategy import FSDP2, OURS, TORCH_ALL_REDUCE, with_compressed
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
-from byteprophet.replay.kinds import JobKind, ReplayedJob
+from byteprophet.replay.kinds import JobKind, ReplayedJob, of_gradients
 from byteprophet.replay.what_if import Changes
 
 _OF_BYTEPS = {
@@ -30,8 +30,6 @@ _OF_BYTEPS = {
 _BEFORE_PER_STEP = 20
 """Replayed before the iterations of a job, for each step by which averages are delayed. If the link
 needs 5% longer than computing, it takes as many until a rank has to wait."""
-_BARRIERED = (DDP, WFBP)
-"""Runtimes with the same transport. A job recorded under one can be replayed under another."""
 
 
 def change(job: Job, changes: Changes) -> Job:
@@ -88,13 +86,14 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     """The recorded buckets, unless ``changes`` ask for others or make the planner choose others."""
     was = job.strategy.runtime
     runtime = changes.runtime or was
-    if runtime not in (was, *OURS, *_BARRIERED):
-        raise UserError(f"--runtime {runtime}: choose one of {', '.join((*OURS, *_BARRIERED))}")
-    if runtime != was and {runtime, was} - set(_BARRIERED) and {runtime, was} - set(OURS):
+    if runtime not in (was, *OURS, *TORCH_ALL_REDUCE):
+        known = ", ".join((*OURS, *TORCH_ALL_REDUCE))
+        raise UserError(f"--runtime {runtime}: choose one of {known}")
+    if runtime != was and {runtime, was} - set(TORCH_ALL_REDUCE) and {runtime, was} - set(OURS):
         raise UserError(
             f"--runtime {runtime}: this job was recorded under {was}, whose transport differs "
             f"from that of {runtime}; record it under one of "
-            f"{', '.join(OURS if runtime in OURS else _BARRIERED)}"
+            f"{', '.join(OURS if runtime in OURS else TORCH_ALL_REDUCE)}"
         )
     bucket_bytes = changes.bucket_bytes or (job.strategy.bucket_bytes if runtime == was else 0)
     chosen_by_us = not bucket_bytes and runtime != FSDP2  # whose units are modules of the script
@@ -214,11 +213,8 @@ def assumptions(job: Job) -> dict[str, Any]:
         "bucket_bytes": [
             sum(sizes[name] for name in bucket.parameters) for bucket in job.strategy.buckets
         ],
-        "reduce_dtype": job.strategy.reduce_dtype or None,
-        "accumulation": job.strategy.accumulation,
+        **of_gradients(job),
         "collectives_at_once": costs.collectives_at_once,
-        "local_sgd": job.strategy.local_sgd or None,
-        "compressed": len(job.strategy.compressor_of),
         "owners": list(job.strategy.owners) or None,
         "payload_bps": [host.slower_bps or None for host in job.cluster.workers],
         "delay_ns": costs.delay_ns,

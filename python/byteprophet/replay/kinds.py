@@ -57,3 +57,14 @@ class JobKind:
     def iterations_ns(self, job: Job) -> Int64Array:
         """The replayed times of iterations, shape (iterations,)."""
         return self.replay(job).iterations_ns
+
+
+def of_gradients(job: Job) -> dict[str, Any]:
+    """The assumptions that jobs of all kinds have: what is done with gradients."""
+    strategy = job.strategy
+    return {
+        "reduce_dtype": strategy.reduce_dtype or None,
+        "accumulation": strategy.accumulation,
+        "local_sgd": strategy.local_sgd or None,
+        "compressed": len(strategy.compressor_of),
+    }

@@ -15,7 +15,7 @@ from byteprophet.job.as_executed import as_executed
 from byteprophet.network import payload_bps
 from byteprophet.order_statistics import median
 from byteprophet.replay.engine import replay
-from byteprophet.replay.kinds import JobKind, ReplayedJob
+from byteprophet.replay.kinds import JobKind, ReplayedJob, of_gradients
 from byteprophet.replay.what_if import Changes
 
 _BANDWIDTH, _PLANNED_FOR = "bandwidth_bps", "plan_bandwidth_bps"  # settings
@@ -88,8 +88,7 @@ def assumptions(job: Job) -> dict[str, Any]:
         "scheduler": policy.name,
         "settings": dict(policy.settings),
         "partition_bytes": job.strategy.partition_bytes,
-        "reduce_dtype": job.strategy.reduce_dtype or None,
-        "accumulation": job.strategy.accumulation,
+        **of_gradients(job),
         "workers": job.workers,
         "servers": job.servers,
         "iterations": job.iterations,

@@ -13,7 +13,7 @@ from byteprophet import schedulers
 from byteprophet.bench import Case
 from byteprophet.bench.runtimes import BYTEPS
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import OURS
+from byteprophet.job.strategy import OURS, TORCH_ALL_REDUCE
 from byteprophet.network import format_rate
 from byteprophet.replay.what_if import Changes
 
@@ -93,6 +93,7 @@ def _one_worker_more(base: Case) -> ValidationCase:
 
 def _runtimes(base: Case) -> list[ValidationCase]:
     """Those that a record of ``base`` can tell of, with their own default settings."""
+    alike = next((each for each in (OURS, TORCH_ALL_REDUCE) if base.runtime in each), ())
     return [
         ValidationCase(
             runtime,
@@ -100,7 +101,7 @@ def _runtimes(base: Case) -> list[ValidationCase]:
             replace(base, runtime=runtime, settings={}),
             same_link=True,
         )
-        for runtime in (OURS if base.runtime in OURS else ())
+        for runtime in alike
         if runtime != base.runtime
     ]
 
@@ -118,8 +119,8 @@ def _buckets(base: Case) -> list[ValidationCase]:
 
 def select(cases: Sequence[ValidationCase], names: Sequence[str] | None) -> list[ValidationCase]:
     """The recorded job, and those of ``names`` (None: all); UserError where there is none such."""
-    known = [case.name for case in cases]
+    others = [case.name for case in cases if case.name != RECORDED]
     for name in names or ():
-        if name not in known:
-            raise UserError(f"--cases: {name!r}: choose of {', '.join(known[1:])}")
+        if name not in others:
+            raise UserError(f"--cases: {name!r}: choose of {', '.join(others)}")
     return [case for case in cases if names is None or case.name in (RECORDED, *names)]

@@ -22,11 +22,14 @@ from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.digests import digest_of
 from byteprophet.errors import JobFailed
+from byteprophet.job.times import iteration_times_ns
 from byteprophet.validate.cases import ValidationCase
 from byteprophet.whole_files import make_directory
 from byteprophet.workload import Workload, to_toml
 
 _PHASE = "validate"
+_MEASURED = 2
+"""How iterations are measured. In jobs of 1, the slowest worker's own times were."""
 
 
 def run_missing(
@@ -83,7 +86,7 @@ class _Job:
         self._plan = plan
         self._workload = workload
         told = json.dumps(
-            [asdict(what.case), plan.iterations_per_job, to_toml(workload)],
+            [asdict(what.case), plan.iterations_per_job, to_toml(workload), _MEASURED],
             sort_keys=True,
             default=str,
         )
@@ -117,11 +120,24 @@ class _Job:
                 raise JobFailed(f"{self.what.name}: {error}") from None
         begin_ns = max(worker.first_monotonic_ns for worker in job.workers)
         share = watch.share(begin_ns, min(worker.last_monotonic_ns for worker in job.workers))
-        slowest_ns = np.max([worker.iteration_ns for worker in job.workers], axis=0)
         measured: dict[str, Any] = {
-            "iteration_ns": slowest_ns.tolist(),
+            "iteration_ns": iterations_ns(
+                [worker.first_monotonic_ns for worker in job.workers],
+                [worker.iteration_ns for worker in job.workers],
+            ),
             "machine_cpu_fraction": round(share.mean, 4),
             "saturated_fraction": round(share.saturated, 4),
             "run": job.directory.name,
         }
         return self.facts | measured
+
+
+def iterations_ns(first_ns: Sequence[int], own_ns: Sequence[Sequence[int]]) -> list[int]:
+    """How long each iteration of a job took, in the same sense as in its record.
+
+    ``first_ns``: when each worker began its first one, on the clock of the machine that all of them
+    are on. ``own_ns``: each worker's own times, from begin to begin, shape (workers, iterations).
+    """
+    ends_ns = np.array(first_ns)[:, None] + np.cumsum(own_ns, axis=1)
+    times_ns = iteration_times_ns(ends_ns - np.array(own_ns), ends_ns)
+    return [int(time_ns) for time_ns in times_ns]

@@ -98,14 +98,14 @@ class Errors:
 
     @classmethod
     def of(cls, errors: Sequence[float]) -> Errors:
-        """Of ``errors``; zeros where there are none."""
+        """Of ``errors``, one or more."""
         sizes = np.abs(errors)
-        return cls(float(sizes.mean()), float(sizes.max())) if len(sizes) else cls(0.0, 0.0)
+        return cls(float(sizes.mean()), float(sizes.max()))
 
 
 @dataclass(frozen=True)
 class Validation:
-    """All cases; the first is the job that was recorded."""
+    """All cases: the job that was recorded first, then one other or more."""
 
     cases: tuple[Compared, ...]
 
