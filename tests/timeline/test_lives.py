@@ -177,6 +177,14 @@ def test_lives_at_one_time_are_refused() -> None:
         join_lives([*life(0, range(1, 3), SAME), *life(0, range(1, 3), SAME)])
 
 
+def test_lives_that_cannot_be_joined_name_the_run(tmp_path: Path) -> None:
+    for events in (*life(0, range(1, 3), SAME), *life(0, range(1, 3), SAME)):
+        save_events(new_path(tmp_path, events.table, events.origin.role), events)
+    for load in (load_run, lambda path: load_rank(path, SPANS, 0)):
+        with pytest.raises(UserError, match=rf"^{tmp_path}: [a-z]+-0: several files of"):
+            load(tmp_path)
+
+
 def test_a_rank_is_joined_as_the_run_is(tmp_path: Path) -> None:
     """Its own spans alone do not tell how far the others had come."""
     first = life(0, range(1, 9), SAME)

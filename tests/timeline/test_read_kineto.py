@@ -141,6 +141,12 @@ def test_what_a_gpu_adds(tmp_path: Path) -> None:
     assert lanes["ampere_sgemm_128x64"] not in (lanes["Memcpy HtoD"], lanes["aten::mm"])
 
 
+def test_a_span_that_is_too_short_by_rounding_takes_no_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [event("cpu_op", "x", "5", "-0.001")])
+    (span,) = of_kind(read_kineto(path), Kind.COMPUTE)
+    assert (span["begin_ns"], span["end_ns"]) == (5000, 5000)
+
+
 @pytest.mark.parametrize(
     ("events", "more", "named"),
     [
@@ -153,7 +159,7 @@ def test_what_a_gpu_adds(tmp_path: Path) -> None:
         ([event("cpu_op", "x", "1e999999999", 1)], {}, "event 0: ts"),
         ([event("cpu_op", "x", float("nan"), 1)], {}, "event 0: ts 'nan': must be a number"),
         ([event("cpu_op", "x", 1, None)], {}, "event 0: dur 'None': must be a number"),
-        ([event("cpu_op", "x", 1, -1)], {}, "'x': cannot begin at 1000 ns and take -1000 ns"),
+        ([event("cpu_op", "x", 1, -2)], {}, "'x': cannot begin at 1000 ns and take -2000 ns"),
         ([event("cpu_op", "x", 2**60, 1)], {}, "'x': cannot begin"),
         ([event("cpu_op", "x", 2**63, 1)], {}, "event 0: ts '9223372036854775808'"),
         ([event("cpu_op", "x", 10**4299, 1)], {}, "event 0: ts '1000"),

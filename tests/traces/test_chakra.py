@@ -123,7 +123,7 @@ REFUSED = {
     "needs what is missing": ((_node(1, 5, 9),), "depends on node 9, which is missing"),
     "one id twice": ((_node(1, 5), _node(1, 5)), "two nodes have one id"),
     "nothing takes time": ((_node(1, 0),), "no nodes that take time"),
-    "a time of years": ((_node(1, 2**60),), "its times are too large"),
+    "a time of years": ((_node(1, 2**51),), "node 1: its times are too large"),
 }
 
 
@@ -132,6 +132,17 @@ def test_refusals(case: str, tmp_path: Path) -> None:
     nodes, said = REFUSED[case]
     with pytest.raises(UserError, match=said):
         load_trace(_written(tmp_path / "job.0.et", *nodes))
+
+
+def test_what_is_too_long_with_nobody_else_says_nothing_of_others(tmp_path: Path) -> None:
+    """Twice 36 years. What began by the wall clock, 50 years after 1970, is not too late."""
+    nodes = (_node(1, 2**50), _node(2, 2**50, 1))
+    trace = load_trace(_written(tmp_path / "job.0.et", *nodes))
+    with pytest.raises(UserError, match=r"job\.0\.et: cannot be replayed: .*longer than 2\^60 ns"):
+        replay_traces([trace])
+    late = _node(1, 100)
+    late.start_time_micros = 50 * 365 * 86400 * 10**6
+    assert load_trace(_written(tmp_path / "job.1.et", late)).has_times
 
 
 def test_a_file_that_was_cut_off(tmp_path: Path) -> None:

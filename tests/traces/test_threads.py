@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.traces.load import load_traces
 from byteprophet.traces.result import replay_traces
 
-from .hand_made import annotation, loaded, operator, step, waits
+from .hand_made import annotation, loaded, operator, step, waits, written
 
 
 def test_autograd_waits_for_the_training_thread_and_the_reverse(tmp_path: Path) -> None:
@@ -145,3 +146,16 @@ def test_a_wait_for_data_has_its_own_name(workers: str, tmp_path: Path) -> None:
         "host": 100_000,
         "idle": 0,
     }
+
+
+def test_use_of_time_is_that_of_the_steps_of_all_ranks(tmp_path: Path) -> None:
+    """Rank 0 profiled one more, ten times as long."""
+    for rank, first in enumerate((1, 2)):
+        events = []
+        for number, begin_us, end_us in ((1, 0, 10_000), (2, 10_000, 11_000))[first - 1 :]:
+            events += [step(begin_us, end_us, number), operator(1, begin_us, end_us - 100)]
+        info = {"rank": rank, "world_size": 2}
+        written(tmp_path / f"{rank}.json", events, distributedInfo=info)
+    result = replay_traces(load_traces([tmp_path]))
+    assert [one.number for one in result.iterations] == [2]
+    assert sum(result.use_of_time().values()) == result.replayed_ns == 1_000_000

@@ -28,6 +28,8 @@ from byteprophet.timeline.kineto_calls import Track
 
 BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")
 _COLLECTIVE_KERNELS = ("nccl", "rccl", "msccl")
+ROUNDING_NS = 1_000
+"""So much too short an event may be by rounding, and so much may two overlap."""
 
 
 class Category(Enum):
@@ -63,7 +65,7 @@ def is_collective_kernel(name: str) -> bool:
 
 
 class Operation(NamedTuple):
-    """One event. Times count from the trace's base."""
+    """One event. Times count from the trace's base. One of negative duration has no known end."""
 
     category: Category
     name: str
@@ -128,6 +130,8 @@ class EventReader:
         assert category is not None
         may_lack = category in _NOT_SHOWN and "dur" not in event
         duration_ns = 0 if may_lack else time_ns(self._path, event, number, "dur")
+        if -ROUNDING_NS <= duration_ns < 0:
+            duration_ns = 0
         return Operation(category, name, begin_ns, duration_ns, track, arguments)
 
     def paired(self) -> list[Operation]:

@@ -86,7 +86,7 @@ def load_rank(run_directory: Path, table: TableKind, rank: int) -> Events:
     # With later lives, all tables are needed to continue the numbers of earlier ones.
     if not any(LIFE in path.name for path in paths):
         paths = [path for path in paths if path.name.startswith(f"{table.name}-")]
-    for events in join_lives([load_events(path) for path in paths]):
+    for events in _joined(run_directory, paths):
         if events.table is table and events.origin.rank == rank:
             return events
     raise UserError(
@@ -102,7 +102,16 @@ def load_run(run_directory: Path) -> list[Events]:
     paths = sorted((run_directory / "events").glob(f"*{SUFFIX}"))
     if not paths:
         raise UserError(f"{run_directory}: has no recorded events: run the job with --record")
-    return join_lives([load_events(path) for path in paths])
+    return _joined(run_directory, paths)
+
+
+def _joined(run_directory: Path, paths: Sequence[Path]) -> list[Events]:
+    """The tables in the files at ``paths``, each role's lives joined."""
+    files = [load_events(path) for path in paths]
+    try:
+        return join_lives(files)
+    except UserError as error:
+        raise UserError(f"{run_directory}: {error}") from None
 
 
 def _batches(path: Path, stream: Any, with_checksums: bool, whole: bool) -> tuple[list[Any], int]:

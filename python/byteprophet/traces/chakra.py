@@ -42,6 +42,8 @@ _COMMUNICATION = {
 }
 _MEMORY = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE, NodeType.STORAGE_NODE)
 _LATEST_US = 2**52
+_LONGEST_US = 2**60 // 1000
+"""The longest replay of the engine. Begins may be later: some traces have the wall clock's time."""
 
 
 class _Node(NamedTuple):
@@ -112,7 +114,7 @@ def _node(path: Path, message: Any, lanes: dict[tuple[str, int], int]) -> _Node:
             raise UserError(f"{path}: node {message.id}: {name}: must be an integer from 0")
         return value
 
-    if max(message.start_time_micros, message.duration_micros) > _LATEST_US:
+    if message.start_time_micros > _LATEST_US or message.duration_micros > _LONGEST_US:
         raise UserError(f"{path}: node {message.id}: its times are too large")
     recorded_ns = number(f"{OURS}duration_ns", message.duration_micros * 1000)
     is_of_timeline = f"{OURS}use" not in said  # its nodes' microseconds exclude contained nodes

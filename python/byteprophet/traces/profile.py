@@ -18,6 +18,7 @@ from byteprophet.timeline.json_traces import EVENTS
 from byteprophet.timeline.kineto_calls import Call, Calls, Track
 from byteprophet.timeline.kineto_events import (
     BACKENDS,
+    ROUNDING_NS,
     Category,
     EventReader,
     Operation,
@@ -29,8 +30,6 @@ from byteprophet.traces.work import Use
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _LATEST_NS = 1 << 61
-_ROUNDING_NS = 1_000
-"""So much too short a call may be by rounding."""
 _LOADING = "enumerate(DataLoader)#"
 
 
@@ -169,7 +168,7 @@ class ProfileReader:
             what = f"{self._path}: ProfilerStep#{step.number}"
             if step.end_ns == step.begin_ns:
                 raise UserError(f"{what}: takes no time: profile once more")
-            if step.begin_ns < until_ns.get(step.track, step.begin_ns) - _ROUNDING_NS:
+            if step.begin_ns < until_ns.get(step.track, step.begin_ns) - ROUNDING_NS:
                 raise UserError(f"{what}: begins before the previous one ended: profile once more")
             until_ns[step.track] = step.end_ns
 
@@ -183,12 +182,12 @@ class ProfileReader:
 
     def _add(self, operation: Operation) -> None:
         category, name, begin_ns, duration_ns, track, arguments = operation
-        if duration_ns < -_ROUNDING_NS:
+        if duration_ns < 0:
             raise UserError(
                 f"{self._path}: {reprlib.repr(name)}: takes {duration_ns / 1000:.3f} us: its end "
                 "is not known: profile once more"
             )
-        end_ns = begin_ns + max(0, duration_ns)
+        end_ns = begin_ns + duration_ns
         if max(abs(begin_ns), duration_ns) > _LATEST_NS:
             raise UserError(f"{self._path}: {reprlib.repr(name)}: its times are too large")
         profile = self._profile
@@ -241,7 +240,7 @@ class ProfileReader:
                 use = Use.COLLECTIVE
                 what, size_bytes = called.get(correlation, ("", 0))
                 message = message_of(what or name, arguments, size_bytes)
-            end_ns = begin_ns + max(0, duration_ns)
+            end_ns = begin_ns + duration_ns
             self._profile.work.append(
                 DeviceWork(begin_ns, end_ns, name, stream, correlation, use, message)
             )

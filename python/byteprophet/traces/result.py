@@ -143,14 +143,15 @@ class TraceReplay:
         """What iterations are spent on, averaged over ranks; adds up to their mean iteration."""
         sums = dict.fromkeys((*LAYERS, IDLE), 0)
         total = 0
+        numbers = {one.number for one in self.iterations}  # a rank may have further steps
         for index, trace in enumerate(self.built.traces):
             starts_ns, ends_ns = self.starts_ns(index), self.ends_ns(index)
-            for step in trace.steps:
+            for step in (one for one in trace.steps if one.number in numbers):
                 window = int(ends_ns[step.begin]), int(ends_ns[step.end])
                 for name, time_ns in _covered(trace, starts_ns, ends_ns, window).items():
                     sums[name] += time_ns
                 total += 1
-        return {name: round(time_ns / max(1, total)) for name, time_ns in sums.items()}
+        return {name: round(time_ns / total) for name, time_ns in sums.items()}
 
     def critical_path(self) -> tuple[dict[str, int], list[tuple[str, str, int, int]]]:
         """The path that ends last: its time by use, and what takes most of it.
@@ -233,8 +234,8 @@ def replay_traces(
     try:
         replayed = replay(built.graph)
     except UserError as error:
-        name = traces[0].path
-        raise UserError(f"{name}: cannot be replayed with the other ranks: {error}") from None
+        others = " with the other ranks" if len(traces) > 1 else ""
+        raise UserError(f"{traces[0].path}: cannot be replayed{others}: {error}") from None
     iterations = []
     for number in sorted(numbers):
         measured, simulated = [0], [0]
