@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.launcher.signals import Signals
 
 from ..namespaces import why_not_permitted
 
@@ -119,6 +120,16 @@ def test_nothing_is_left_when_the_launcher_is_killed(tmp_path: Path, namespaces:
     while launched.left() and time.monotonic() < deadline_s:
         time.sleep(0.05)
     launched.assert_nothing_left()
+
+
+def test_only_an_interrupt_after_another_signal_raises() -> None:
+    """Slurm and timeout send SIGTERM twice, and a script must have its grace."""
+    with Signals() as signals:
+        for signum in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+            signal.raise_signal(signum)
+        assert signals.received == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_signals_for_scripts_reach_the_workers_alone(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
     JobResult.check). Raises ``UserError`` if the job cannot be started as specified. SIGINT ends
     the job and raises ``KeyboardInterrupt``; SIGTERM and SIGHUP end it and raise
     ``EndedBySignal``, a ``SystemExit``. summary.json is written unless ``UserError`` is raised or a
-    second signal comes.
+    SIGINT follows another signal.
     """
     return run_resolved(resolve_job(spec), echo)
 
@@ -95,17 +95,17 @@ def run_resolved(
             told_environment(job.environment),
             elsewhere=elsewhere is not None,
         )
-        with kept_room(spec.run_directory, rundir.SUMMARY_BYTES), Signals() as signals:
-            result, cancelled = _run(job, signals, echo, elsewhere)
-            interrupted = signals.received
-        status = "interrupted" if interrupted else "failed" if result.failed else "done"
-        result = rundir.write_summary(spec.run_directory / job.summary, status, result)
+        with Signals() as signals:
+            with kept_room(spec.run_directory, rundir.SUMMARY_BYTES):
+                result, cancelled = _run(job, signals, echo, elsewhere)
+            status = "interrupted" if signals.received else "failed" if result.failed else "done"
+            result = rundir.write_summary(spec.run_directory / job.summary, status, result)
     finally:
         _one_job.release()
-    if interrupted == signal.SIGINT:
+    if signals.received == signal.SIGINT:
         raise KeyboardInterrupt
-    if interrupted is not None:
-        raise EndedBySignal(interrupted, cancelled)
+    if signals.received is not None:
+        raise EndedBySignal(signals.received, cancelled)
     return result
 
 

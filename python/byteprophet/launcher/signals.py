@@ -3,8 +3,10 @@
 Python runs a handler between two steps of the main thread, so a handler that raises may interrupt a
 launch halfway. A signal is therefore only noted, and a byte in a pipe wakes the loop.
 
-SIGINT, SIGTERM and SIGHUP end the job. A second one raises at once, because the user probably waits
-for something that hangs, such as a file system that does not answer.
+SIGINT, SIGTERM and SIGHUP end the job. A SIGINT after one of them raises at once, because the user
+probably waits for something that hangs, such as a file system that does not answer. Another SIGTERM
+or SIGHUP changes nothing: Slurm sends SIGTERM to a role and to its launcher, which then asks the
+role to end, and timeout sends it to a process and then to its group. Scripts keep their grace.
 
 SIGUSR1 and SIGUSR2 are for training scripts, which may save a checkpoint when one comes: Slurm
 sends them before a time limit. The loop passes them on.
@@ -21,8 +23,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, final
-
-from byteprophet.errors import EndedBySignal
 
 FOR_SCRIPTS = (signal.SIGUSR1, signal.SIGUSR2)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -71,9 +71,10 @@ class Signals:
         self._wakeup_before = -1
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt if signum == signal.SIGINT else EndedBySignal(signum)
-        self.received = signum
+        if self.received is None:
+            self.received = signum
+        elif signum == signal.SIGINT:
+            raise KeyboardInterrupt
 
     def _note_for_scripts(self, signum: int, frame: FrameType | None) -> None:
         self._for_scripts.append(signum)
