@@ -1,4 +1,4 @@
-"""Processes of a job that its launcher may not end."""
+"""Processes of a job that its roles leave behind, and those that its launcher may not end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ import sys
 
 import pytest
 
+from byteprophet.launcher import run_job, supervisor
+
+from .conftest import MakeSpec, python
+
+# Leaves a process behind, whose parent has ended, and waits until it is gone.
+_LEAVE = """
+import pathlib, subprocess, sys, time
+shell = subprocess.run(["sh", "-c", "sleep 0.1 & echo $!"], capture_output=True, text=True)
+left = pathlib.Path("/proc", shell.stdout.strip())
+end_s = time.monotonic() + 10
+while left.exists():
+    if time.monotonic() > end_s:
+        sys.exit("it is a zombie")
+    time.sleep(0.05)
+"""
 # Starts one process as root and one as nobody, as whom it then ends the job.
 _SCRIPT = """
 import os, subprocess
@@ -30,6 +45,13 @@ with Signals() as signals, Descendants() as descendants:
     Supervisor(descendants, signals, Limits(), stopped, None).stop()
     print(own.wait(10))
 """
+
+
+def test_what_a_script_leaves_behind_does_not_stay_as_a_zombie(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_REAP_PERIOD_S", 0.1)
+    assert run_job(make_spec(python(_LEAVE), workers=1)).failed is None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of two users")

@@ -15,7 +15,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import final
@@ -161,7 +161,15 @@ class Descendants:
         Must be called after all roles have been waited for, because the supervisor needs their
         status.
         """
-        for child in self._of_the_job():
+        self._reap(self._of_the_job())
+
+    def reap_orphans_in(self, sessions: Collection[int]) -> None:
+        """The same for those in ``sessions``, but not for a session's leader, which is a role."""
+        every = (child for child in self._of_the_job() if child.session in sessions)
+        self._reap(child for child in every if child.pid != child.session)
+
+    def _reap(self, children: Iterable[Process]) -> None:
+        for child in children:
             if child.parent == os.getpid() and child.state in "ZX":
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)

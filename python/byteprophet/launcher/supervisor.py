@@ -32,6 +32,7 @@ from byteprophet.launcher.spec import Echo, Limits, RoleResult
 from byteprophet.launcher.stopped import StoppedWatch
 
 _TICK_S = 0.1
+_REAP_PERIOD_S = 10.0  # of what roles leave behind; all of /proc is read for it
 _KILLED_S = 0.3
 _KILL_TIMEOUT_S = 5.0
 _DRAIN_READS = 100
@@ -58,6 +59,7 @@ class Supervisor:
         self._roles: list[Role] = []  # the job's roles, without attendants
         self._attendants: list[Attendant] = []
         self._is_stopping = False
+        self._reaped_s = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.wake_fd, selectors.EVENT_READ)
 
@@ -195,7 +197,15 @@ class Supervisor:
         if not self._is_stopping:  # else nobody could end the roles
             self._shown.check()
         self._poll()
+        self._reap()
         self._pass_on()
+
+    def _reap(self) -> None:
+        """Now and then waits for orphans that have ended. A script may leave one in each step."""
+        now_s = time.monotonic()
+        if now_s - self._reaped_s > _REAP_PERIOD_S:
+            self._reaped_s = now_s
+            self._descendants.reap_orphans_in({role.pid for role in self._everybody})
 
     def _pass_on(self) -> None:
         """Passes signals for scripts on to the workers that run, as Slurm would without us."""
