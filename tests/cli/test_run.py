@@ -116,6 +116,31 @@ def test_a_run_directory_is_named_after_the_exchange(
     assert run.name.endswith(f"Z-{name}")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "option"),
+    [
+        ("BYTEPS_SCHEDULER", "p3", ("--scheduler", "fifo")),
+        ("BYTEPROPHET_SETTINGS", "window_floor_bytes=1", ("--set", "window_floor_bytes=524288")),
+    ],
+)
+def test_a_policy_that_the_shell_asks_for_is_not_dropped_in_silence(
+    variable: str,
+    value: str,
+    option: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable, value)
+    assert run_cli(["run", "--", "true"]) == 2
+    asks = f"{variable}={value}: is for roles started by hand: use {option[0]}"
+    assert asks in capsys.readouterr().err
+    for accepted in (option, ("--servers", "0")):
+        assert run_cli(["run", *accepted, "--", "no such program"]) == 2
+        assert "command 'no such program': there is no such program" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_several_starts_of_one_command_are_refused(
     variable: str,

@@ -6,6 +6,7 @@ from byteprophet.launcher.environment import (
     JobFacts,
     RoleName,
     base_environment,
+    given_environment,
     role_environment,
     told_environment,
 )
@@ -24,6 +25,12 @@ def test_the_users_own_variables_win_over_defaults() -> None:
     assert base["OMP_NUM_THREADS"] == "4"
     assert base["A"] == "2"
     assert told_environment(base) == {"BYTEPS_LOG_LEVEL": "I", "OMP_NUM_THREADS": "4"}
+
+
+def test_defaults_do_not_travel_to_other_hosts() -> None:
+    """A pod's image may have a value of its own."""
+    assert given_environment({"PATH": "/bin", "DMLC_ROLE": "server"}, {}) == {"PATH": "/bin"}
+    assert given_environment({"OMP_NUM_THREADS": "4"}, {}) == {"OMP_NUM_THREADS": "4"}
 
 
 def test_a_workers_environment() -> None:

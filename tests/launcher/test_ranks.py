@@ -40,8 +40,9 @@ with open(f"rank-{told['RANK']}.json", "w") as file:
 def test_a_ranks_environment() -> None:
     role = RoleName("worker", 2, "worker-2.1", local_rank=1)
     others = {"TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_RANK": "1", "DMLC_ROLE": "worker"}
-    assert rank_environment({"A": "1", "RANK": "7", **others}, _FACTS, role, "eth0") == {
-        "A": "1",
+    theirs = {"A": "1", "ROLE_ARN": "arn:aws:iam::1:role/train", "GROUP_ID": "7"}
+    assert rank_environment({**theirs, "RANK": "7", **others}, _FACTS, role, "eth0") == {
+        **theirs,
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "RANK": "5",
         "WORLD_SIZE": "6",

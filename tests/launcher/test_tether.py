@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
 from byteprophet.launcher.checks import LOOPBACK, root_port
 from byteprophet.launcher.job_file import Address, JobFile, job_text, parse_job
 from byteprophet.launcher.leftovers import marked_processes
-from byteprophet.launcher.spec import JobSpec
+from byteprophet.launcher.spec import JobSpec, Limits
 from byteprophet.launcher.tether import BEAT, END, PASSED_ON, Tether, Told, read_told
 
 ROLE = (sys.executable, "-m", "byteprophet", "role", "rank", "--job", "-")
@@ -138,8 +139,11 @@ def test_a_job_is_what_its_text_says() -> None:
     assert parse_job(job_text(job), "job") == job
 
 
-def start_role(run: Path) -> subprocess.Popen[bytes]:
-    spec = JobSpec(("sleep", "100"), run, workers=2, servers=0, directory=Path("/"))
+def start_role(run: Path, *script: str) -> subprocess.Popen[bytes]:
+    """A role whose worker runs, and has made the file "ready" if it runs ``script``."""
+    command = ("sh", "-c", *script) if script else ("sleep", "100")
+    limits = Limits(grace_s=30)  # what handles no SIGTERM ends at once
+    spec = JobSpec(command, run, workers=2, servers=0, directory=run.parent, limits=limits)
     job = JobFile(spec, Address(LOOPBACK, root_port(None, LOOPBACK)), None, "")
     role = subprocess.Popen(
         ROLE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -147,12 +151,22 @@ def start_role(run: Path) -> subprocess.Popen[bytes]:
     assert role.stdin is not None
     role.stdin.write(Told(job_text(job), is_scratch=True).to_line())
     role.stdin.flush()
+    if script:
+        wait_for(run.parent / "ready")
+        return role
     deadline_s = time.monotonic() + 60
     while not marked_processes(str(run), "worker-0"):
         assert role.poll() is None
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     return role
+
+
+def wait_for(path: Path) -> None:
+    deadline_s = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def test_a_role_ends_with_its_launcher_and_leaves_nothing(tmp_path: Path) -> None:
@@ -172,6 +186,29 @@ def test_a_role_that_is_asked_to_end_keeps_its_files(tmp_path: Path) -> None:
     role.communicate(END, timeout=30)
     assert role.returncode == 143
     assert (tmp_path / "run" / "summary-worker-0.json").is_file()
+
+
+def test_a_script_keeps_its_grace_when_slurm_and_the_launcher_end_the_role(tmp_path: Path) -> None:
+    """scancel sends SIGTERM to a role, and to its launcher, which then asks the role to end."""
+    saves = "trap '' TERM; touch saving; sleep 0.7; touch saved; exit 0"
+    script = f'trap "{saves}" TERM; touch ready; while :; do sleep 0.1; done'
+    role = start_role(tmp_path / "run", script)
+    role.terminate()
+    wait_for(tmp_path / "saving")
+    role.communicate(END, timeout=30)
+    assert role.returncode == 143
+    assert (tmp_path / "saved").exists()
+    assert read_json(tmp_path / "run" / "summary-worker-0.json")["status"] == "interrupted"
+
+
+def test_a_role_that_is_told_no_secret_takes_the_one_that_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTEPROPHET_MESH_KEY", "1f")
+    script = 'echo "$BYTEPROPHET_MESH_KEY" >key; touch ready; exec sleep 100'
+    role = start_role(tmp_path / "run", script)
+    role.communicate(END, timeout=30)
+    assert (tmp_path / "key").read_text() == "1f\n"
 
 
 def test_a_name_is_resolved_where_the_role_starts() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.launcher.job_file import Address, JobFile
 from byteprophet.launcher.spec import JobSpec
@@ -26,3 +27,14 @@ def test_too_many_processes_are_refused_also_where_nobody_says_how_many(
     monkeypatch.setenv("PMI_SIZE", "5")
     with pytest.raises(UserError, match="there are 5 processes, and the job has 4 roles"):
         role_of_rank(job)
+
+
+def test_an_index_is_refused_beside_the_number_of_the_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'schema = 1\nroot = "127.0.0.1:9000"\ncommand = ["true"]\nworkers = 2\nservers = 0\n'
+    )
+    assert run_cli(["role", "by-rank", "--job", str(file), "--index", "1"]) == 2
+    assert "--index is what the number of a process says with by-rank" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_the_page_can_be_followed(tmp_path: Path, slurm: SlurmCluster) -> None:
 
 def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
     command = [*RUN, *ON, "--slurm", "--partition=test --time=10", *STAY]
-    return Started(command, tmp_path, 2, slurm.environment)
+    return Started(command, tmp_path, 2, {**slurm.environment, "BYTEPROPHET_MESH_KEY": "1f"})
 
 
 @pytest.mark.job(3)
@@ -129,6 +129,8 @@ def test_each_killed_role_is_named_and_nothing_is_left(
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_roles_end_with_the_launcher(tmp_path: Path, slurm: SlurmCluster, signum: int) -> None:
     job = started(tmp_path, slurm)
+    worker = process_of("worker-1", str(tmp_path))
+    assert variable(worker, "BYTEPROPHET_MESH_KEY") == "1f"
     (launcher,) = [
         pid for pid in children_of(job.process.pid) if b"byteprophet" in command_line(pid)
     ]
@@ -200,6 +202,15 @@ def test_a_script_saves_at_slurms_signal(
 def test_a_script_saves_within_the_grace(tmp_path: Path, slurm: SlurmCluster) -> None:
     number, _ = submitted(tmp_path, slurm, [*RUN, *ON, "--grace", "60", *SAVE_AT_THE_END])
     slurm.command("scancel", "--batch", "--signal=TERM", number)
+    assert_nothing_left(tmp_path, slurm)
+    assert all((tmp_path / f"saved-{rank}").exists() for rank in range(2))
+
+
+def test_a_script_saves_before_slurm_kills_it(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Slurm sends SIGTERM to roles and to the launcher, which asks them to end a second later."""
+    save = [word.replace("sleep 4.5", "sleep 2.5") for word in SAVE_AT_THE_END]
+    number, _ = submitted(tmp_path, slurm, [*RUN, *ON, *save])
+    slurm.command("scancel", number)
     assert_nothing_left(tmp_path, slurm)
     assert all((tmp_path / f"saved-{rank}").exists() for rank in range(2))
 

@@ -110,14 +110,16 @@ def test_each_killed_role_is_named_and_nothing_is_left(
 
 
 def started(tmp_path: Path, ssh: Ssh) -> Started:
-    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *STAY]
-    return Started(command, tmp_path, 2, ssh.user.environment)
+    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), "--local-ranks", "2", *STAY]
+    return Started(command, tmp_path, 4, ssh.user.environment)
 
 
 @pytest.mark.job
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_roles_end_with_the_launcher(tmp_path: Path, ssh: Ssh, signum: int, status: int) -> None:
     job = started(tmp_path, ssh)
+    named = [f"[worker-{rank // 2}.{rank % 2}] training {rank}\n" for rank in range(4)]
+    assert sorted(job.lines) == named
     job.process.send_signal(signum)
     assert job.end(NAMED_S)[0] == status
     wait_until_gone(ssh.left, NAMED_S)

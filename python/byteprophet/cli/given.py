@@ -16,9 +16,13 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
+def spelled(name: str) -> str:
+    """The parameter as users write it."""
+    return _SPELLED.get(name) or f"--{name.strip('_').replace('_', '-')}"
+
+
 def refuse_given(context: typer.Context, names: tuple[str, ...], why: str) -> None:
     """UserError where one of the parameters was given."""
     for name in names:
         if is_given(context, name):
-            option = _SPELLED.get(name) or f"--{name.strip('_').replace('_', '-')}"
-            raise UserError(f"{option} {why}")
+            raise UserError(f"{spelled(name)} {why}")

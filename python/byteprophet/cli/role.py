@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ from typing import Annotated
 
 import typer
 
+from byteprophet.cli.given import refuse_given
 from byteprophet.cli.output import echo_to
 from byteprophet.control.keys import keep_key_texts
 from byteprophet.errors import JobFailed, UserError, tell
 from byteprophet.launcher.deadlines import dead_after_s, without_log
+from byteprophet.launcher.environment import MESH_KEY
 from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role
 from byteprophet.launcher.signals import outlive_script_signals
@@ -51,6 +54,7 @@ def register(app: typer.Typer) -> None:
 
 
 def role(
+    context: typer.Context,
     kind: Annotated[str, typer.Argument(help="What this host runs.")],
     job: Annotated[
         Path,
@@ -74,8 +78,9 @@ def role(
         described = parse_job(told.job, "job")
         with _tethered(described, told) as described:
             return _run(described, kind, index, interface, is_shown_plainly=True)
-    described = read_job_file(job)
+    described = replace(read_job_file(job), mesh_key=_own_mesh_key())
     if kind == BY_RANK:
+        refuse_given(context, ("index",), f"is what the number of a process says with {BY_RANK}")
         die_with_starter()  # mpirun that is killed ends nobody who has not joined MPI
         kind, index, described = role_of_rank(described)
     return _run(described, kind, index, interface, is_shown_plainly=False)
@@ -95,6 +100,11 @@ def _run(job: JobFile, kind: str, index: int, interface: str | None, is_shown_pl
     return 0
 
 
+def _own_mesh_key() -> str:
+    """The secret that the user has exported on all hosts of the job; "": there is none."""
+    return os.environ.get(MESH_KEY, "")
+
+
 @contextmanager
 def _tethered(job: JobFile, told: Told) -> Iterator[JobFile]:
     """The job with its keys in place, while the launcher is watched.
@@ -105,7 +115,7 @@ def _tethered(job: JobFile, told: Told) -> Iterator[JobFile]:
     run_directory = job.spec.run_directory.absolute()
     if told.is_scratch:
         _make_private(run_directory)
-    job = replace(job, mesh_key=told.mesh_key)
+    job = replace(job, mesh_key=told.mesh_key or _own_mesh_key())
     keys = run_directory / "keys"
     if told.keys:
         keep_key_texts(keys, told.keys)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from byteprophet import schedulers
-from byteprophet.cli.given import is_given, refuse_given
+from byteprophet.cli.given import is_given, refuse_given, spelled
 from byteprophet.cli.output import echo_to
 from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, tell, warn
@@ -32,6 +32,7 @@ from byteprophet.launcher import (
     read_worker_results,
     run_job,
 )
+from byteprophet.launcher.environment import SAID_OTHERWISE
 from byteprophet.launcher.given_strategy import SERVERS, servers_under, with_strategy
 from byteprophet.launcher.restarts import Start, run_with_restarts
 from byteprophet.launcher.signals import outlive_script_signals
@@ -39,6 +40,7 @@ from byteprophet.launcher.spec import GRACE_S, WEEK_S, Limits
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import parse_rate, parse_step
 from byteprophet.remote.launchers import (
+    KUBERNETES,
     LAUNCHERS,
     LOCAL,
     NAMESPACES,
@@ -56,7 +58,8 @@ Starts the scheduler, the servers and the workers, shows what they print, and en
 With --on namespaces or a bandwidth, each role gets its own emulated host (a network namespace), and
 the bandwidth limits the workers' links in both directions. With --servers 0 there is no BytePS:
 workers get the variables of torchrun to find each other. Roles run on this machine, or where --on
-says (docs/clusters.md). Schedulers: {", ".join(schedulers.names)} (stock is BytePS as shipped).
+says (docs/clusters.md). Their standard input is /dev/null. Schedulers:
+{", ".join(schedulers.names)} (stock is BytePS as shipped).
 
 Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
 
@@ -301,6 +304,10 @@ def run(
             workers if is_given(context, "workers") else None,
             servers if strategy is not None or is_given(context, "servers") else None,
         )
+    if servers > 0 and strategy is None:
+        _refuse_unheard(context, os.environ, scheduler)
+    if on == KUBERNETES and not apply:
+        refuse_given(context, ("as_json",), "is a job's result, and without --apply there is none")
     _check_all_reduce(servers, monitor or probe, profile)
     _check_sync(sync, servers, record)
     environment = _watching(scheduler, monitor or probe, probe)
@@ -385,6 +392,16 @@ def _refuse_several(environment: Mapping[str, str]) -> None:
                 f"run: mpirun or srun has started it {count} times ({name}), and each would start "
                 "a whole job: start it once; it starts all roles itself (--on slurm, --on mpi). "
                 f"If several jobs are meant, unset {name}"
+            )
+
+
+def _refuse_unheard(context: typer.Context, environment: Mapping[str, str], scheduler: str) -> None:
+    """UserError for another policy in the shell's variables, unless an option overrides it."""
+    for name, field in SAID_OTHERWISE.items():
+        value = environment.get(name, "")
+        if value not in ("", scheduler) and not is_given(context, field):
+            raise UserError(
+                f"{name}={value}: is for roles started by hand: use {spelled(field)}, or unset it"
             )
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
-from byteprophet.launcher.environment import told_environment
+from byteprophet.launcher.environment import SAID_OTHERWISE, told_environment
 from byteprophet.launcher.spec import WEEK_S, JobSpec
 from byteprophet.schedulers import DEFAULT, MAX_PARTITION_BYTES, PLANNED
 
@@ -80,6 +80,9 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise UserError(f"scheduler {spec.scheduler} uses no plans: it needs no controller")
     if spec.interface is not None and spec.namespaces:
         raise UserError(f"interface {spec.interface!r}: hosts in namespaces have their own")
+    for name, field in SAID_OTHERWISE.items():
+        if name in spec.environment:
+            raise UserError(f"environment: {name}: the launcher sets it from {field}: use that")
     if not spec.all_reduce:
         _check_modes(environment)
         _check_local_ranks(spec.local_ranks, environment)

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MESH_KEY = "BYTEPROPHET_MESH_KEY"
+"""A secret of the job's ranks."""
+SAID_OTHERWISE = {"BYTEPS_SCHEDULER": "scheduler", "BYTEPROPHET_SETTINGS": "settings"}
+"""Variables that choose a policy for roles started by hand, and the fields of a job instead."""
 # Variables that only the launcher decides. If the caller's shell had them from another job, they
 # would send a role to the wrong place. So all are removed, and then some are set again. PORT is one
 # of them, because ps-lite would make every role of the job listen on it.
 _OWNED = frozenset(
     {
+        *SAID_OTHERWISE,
         "BYTEPROPHET_CONTROLLER",
         "BYTEPROPHET_CONTROLLER_KEYS",
-        "BYTEPROPHET_MESH_KEY",
+        MESH_KEY,
         "BYTEPROPHET_RESTART",
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
-        "BYTEPROPHET_SETTINGS",
         "BYTEPROPHET_SHARED_MEMORY",
         "BYTEPROPHET_STEP_UPDATES",
         "BYTEPS_FORCE_DISTRIBUTED",
@@ -24,7 +28,6 @@ _OWNED = frozenset(
         "BYTEPS_LOCAL_RANK",
         "BYTEPS_LOCAL_SIZE",
         "BYTEPS_PARTITION_BYTES",
-        "BYTEPS_SCHEDULER",
         "BYTEPS_SOCKET_PATH",
         "DMLC_INTERFACE",
         "DMLC_NODE_HOST",
@@ -94,8 +97,13 @@ class JobFacts:
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """The variables of ``given_environment``, and defaults."""
+    return {**_DEFAULTS, **given_environment(caller, added)}
+
+
+def given_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """The caller's variables and those that the job adds, without those the launcher decides."""
-    merged = {**_DEFAULTS, **caller, **added}
+    merged = {**caller, **added}
     return {name: value for name, value in merged.items() if name not in _OWNED}
 
 

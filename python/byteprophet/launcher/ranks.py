@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from byteprophet.launcher.environment import RESTART, JobFacts, RoleName
+from byteprophet.launcher.environment import MESH_KEY, RESTART, JobFacts, RoleName
 
 # Variables that torchrun sets. A job started from one of torchrun's processes is a separate job.
-_OF_TORCHRUN = ("TORCHELASTIC_", "GROUP_", "ROLE_")
+_OF_TORCHRUN = ("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE")
+_OF_TORCHELASTIC = "TORCHELASTIC_"
 _OF_BYTEPS = ("BYTEPS_", "DMLC_")
 # Without this, PyTorch warns at every connection that a host in namespaces has no name.
 _DEFAULTS = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -38,9 +39,13 @@ def with_rank(
     port: int,
 ) -> dict[str, str]:
     """``base`` with the variables of torch.distributed; rank 0 listens on ``port``."""
-    others = {n: v for n, v in base.items() if not n.startswith(_OF_TORCHRUN)}
+    others = {
+        name: value
+        for name, value in base.items()
+        if name not in _OF_TORCHRUN and not name.startswith(_OF_TORCHELASTIC)
+    }
     if facts.mesh_key:
-        others["BYTEPROPHET_MESH_KEY"] = facts.mesh_key
+        others[MESH_KEY] = facts.mesh_key
     return {
         **_DEFAULTS,
         **others,

@@ -26,7 +26,12 @@ from typing import Generic
 from byteprophet.control.keys import key_texts, make_keys
 from byteprophet.errors import UserError, warn
 from byteprophet.input_files import read_json
-from byteprophet.launcher.environment import base_environment, told_environment
+from byteprophet.launcher.environment import (
+    MESH_KEY,
+    base_environment,
+    given_environment,
+    told_environment,
+)
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.plan import SUMMARY, ResolvedJob, new_mesh_key, resolve_on_hosts
@@ -37,6 +42,7 @@ from byteprophet.launcher.tether import Told
 from byteprophet.network.tools import require
 from byteprophet.remote.addresses import root_address
 from byteprophet.remote.client_limits import FETCH_TIMEOUT_S, with_client_limits
+from byteprophet.remote.echoes import by_role
 from byteprophet.remote.look import check_look
 from byteprophet.remote.placement import Unit, place
 from byteprophet.remote.places import HostT, Places
@@ -98,8 +104,11 @@ def needed_paths(spec: JobSpec) -> list[str]:
 
 
 def carried_environment(spec: JobSpec) -> dict[str, str]:
-    """The variables that a job file carries to other hosts: the job's, and those of this shell."""
-    return told_environment(base_environment(os.environ, spec.environment))
+    """The variables that a job file carries to other hosts: the job's, and those of this shell.
+
+    No defaults are among them: a host, or a pod's image, may have values of its own.
+    """
+    return told_environment(given_environment(os.environ, spec.environment))
 
 
 def run_at(site: Site[HostT], spec: JobSpec, echo: Echo | None = None) -> JobResult:
@@ -114,6 +123,8 @@ def run_at(site: Site[HostT], spec: JobSpec, echo: Echo | None = None) -> JobRes
         controller,
         runs_here=False,
     )
+    if echo is not None and spec.local_ranks > 1:  # a worker's role names the rank of each line
+        echo = by_role(echo)
     return run_resolved(job, echo, _Elsewhere(site, spec))
 
 
@@ -124,8 +135,10 @@ class _Elsewhere(Generic[HostT]):
         self._site = site
         self._spec = spec
         self._run_directory = spec.run_directory.absolute()
-        # Where files are shared, the cluster's clients do not encrypt what roles are told.
-        self._mesh_key = "" if site.places.is_shared else new_mesh_key()
+        # Where files are shared, the cluster's clients do not encrypt what roles are told. So no
+        # key is made there, but the user may have exported one.
+        is_shared = site.places.is_shared
+        self._mesh_key = os.environ.get(MESH_KEY, "") if is_shared else new_mesh_key()
 
     def plans(self, job: ResolvedJob, temporary: Path) -> list[RolePlan]:
         make_directory(self._run_directory / ROLES)
