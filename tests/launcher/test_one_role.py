@@ -17,9 +17,10 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher.checks import LOOPBACK, root_port
 from byteprophet.launcher.forked_process import VARIABLE
-from byteprophet.launcher.job_file import job_text, parse_job, read_job_file
+from byteprophet.launcher.job_file import Address, job_text, parse_job, read_job_file
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.one_role import resolve_role, run_role
+from byteprophet.launcher.plan import plan_roles
 
 WORKER = """
 import os, pathlib, sys, time, torch
@@ -148,11 +149,41 @@ def test_who_waits_in_vain_names_a_root_that_leads_to_loopback(root: str, tmp_pa
         ({"environment": {"A": "\0"}}, "environment: 'A': there can be no such variable"),
         ({"environment": {"A": 1}}, "environment: must be a table of texts"),
         ({"controller": "10.0.0.1:7000"}, "controller and controller_keys: give both, or none"),
+        ({"root": "gpu..cluster:9000"}, "root 'gpu..cluster:9000': use an IPv4 address and a port"),
+        ({"root": f"{'x' * 64}.de:9000"}, "use an IPv4 address and a port"),
     ],
 )
 def test_a_bad_job_file_is_refused(fields: dict[str, object], says: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says):
         read_job_file(write(tmp_path, **fields))
+
+
+@pytest.mark.parametrize("host", ["gpu_node1", "_a.b-c.d", f"{'x' * 63}.de"])
+def test_names_that_a_resolver_takes_are_taken(host: str, tmp_path: Path) -> None:
+    assert read_job_file(write(tmp_path, root=f"{host}:9000")).root == Address(host, 9000)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("BYTEPS_SCHEDULER", "scheduler"), ("BYTEPROPHET_SETTINGS", "settings")]
+)
+def test_a_policy_that_would_have_no_effect_is_refused(
+    name: str, field: str, tmp_path: Path
+) -> None:
+    job = read_job_file(write(tmp_path, environment={name: "p3"}))
+    with pytest.raises(UserError, match=f"environment: {name}: the launcher sets it from {field}:"):
+        resolve_role(job, "worker", 0, None)
+
+
+def test_the_controller_is_where_the_job_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative directory of keys is the same for roles that start in different directories."""
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path, controller="127.0.0.9:9001", controller_keys="keys", directory="/")
+    for kind in ("worker", "controller"):
+        (plan,) = plan_roles(resolve_role(read_job_file(file), kind, 0, None), None, tmp_path)
+        assert plan.environment["BYTEPROPHET_CONTROLLER"] == "tcp://127.0.0.9:9001"
+        assert plan.environment["BYTEPROPHET_CONTROLLER_KEYS"] == str(tmp_path / "keys")
 
 
 def test_roles_that_the_job_has_not_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from byteprophet.launcher.spec import GRACE_S, WEEK_S, JobSpec, Limits
 from byteprophet.schedulers import DEFAULT
 
 SCHEMA = 1
-_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _FIELDS = (
     "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
     "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "grace_s",

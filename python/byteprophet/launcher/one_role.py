@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 
@@ -106,13 +107,20 @@ def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> 
     else:
         address = interface_address(interface)
     spec = replace(spec, interface=interface)
-    controller = None if job.controller is None else job.controller.port
-    resolved = resolve_on_hosts(spec, address, root.host, root.port, controller)
+    controller = None if job.controller is None else job.controller.resolved(timeout_s)
+    resolved = resolve_on_hosts(
+        spec, address, root.host, root.port, None if controller is None else controller.port
+    )
     names = tuple(name for name in resolved.names if (name.kind, name.index) == (wanted, index))
     if not names:
         raise UserError(f"{kind} {index}: the job has {_counts(resolved.names)}")
     return replace(
-        resolved, names=names, controller_keys=job.controller_keys, mesh_key=job.mesh_key
+        resolved,
+        names=names,
+        controller_host="" if controller is None else controller.host,
+        # Roles start in different directories: a relative path is from where this process is.
+        controller_keys=str(Path(job.controller_keys).absolute()) if job.controller_keys else "",
+        mesh_key=job.mesh_key,
     )
 
 

@@ -47,8 +47,9 @@ class ResolvedJob:
     """A job that can be started, or a role of one.
 
     Without namespaces, all roles in ``names`` have ``address``. ``root`` is the address of the
-    scheduler role, or of rank 0 in a job without servers. ``controller_keys``: a directory; "": new
-    keys are made. ``mesh_key``: a secret of the job's ranks, the same on all hosts; "": none.
+    scheduler role, or of rank 0 in a job without servers. ``controller_host``: the controller's
+    address; "": it is the root's. ``controller_keys``: a directory; "": new keys are made.
+    ``mesh_key``: a secret of the job's ranks, the same on all hosts; "": none.
     ``memory_name``: a part of the names of shared memory, which no other start of a role has.
     """
 
@@ -64,6 +65,7 @@ class ResolvedJob:
     ranks_port: int | None  # where rank 0 listens in a job with servers; None: there are no ranks
     forks: bool  # workers and the controller are forked if that is equivalent to a start
     root: str
+    controller_host: str = ""
     controller_keys: str = ""
     mesh_key: str = ""
     memory_name: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -224,7 +226,7 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
     root_address = job.root if hosts is None else hosts[0].address
     controller, keys = None, Path(job.controller_keys or temporary / "keys")
     if job.controller_port is not None:
-        controller = f"tcp://{root_address}:{job.controller_port}"
+        controller = f"tcp://{job.controller_host or root_address}:{job.controller_port}"
         if not job.controller_keys:
             make_keys(keys)
     commands = {
