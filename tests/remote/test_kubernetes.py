@@ -103,7 +103,10 @@ def test_a_jobset_with_another_field_is_found(
             check_objects([{**jobset, "spec": {**jobset["spec"], "failurePolicy": policy}}])
 
 
-def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pods_are_as_the_file_says(
+    pods_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     config, service, *jobs = printed(capsys, "--hosts", pods_file)
     assert {each["metadata"]["namespace"] for each in (config, service, *jobs)} == {"training"}
     of = {job["metadata"]["name"]: job["spec"]["template"]["spec"] for job in jobs}
@@ -123,6 +126,7 @@ def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture
     # The name of the scheduler's pod in the service.
     assert (job.root.host, job.root.port) == ("train-scheduler-0.train", 9000)
     assert str(job.spec.directory) == "/workspace"
+    assert "OMP_NUM_THREADS" not in job.spec.environment  # that of the image holds
 
 
 @pytest.mark.parametrize("jobset", [False, True])
@@ -165,6 +169,7 @@ def test_files_of_this_host_travel_in_the_config_map(
             "--record: with --apply, pods write records to /tmp/bytepro",
         ),
         ([*ON, "--apply", "--monitor"], "--monitor, --probe: with --apply, pods write records to"),
+        ([*ON, "--json"], "--json is a job's result, and without --apply there is none"),
         ([*ON, "--restarts", "1"], "--restarts: plain Jobs do not start again together"),
         ([*ON, "--restarts", "-1"], "restarts -1: must be 0 or more"),
         ([*ON, "--interface", "lo"], "--interface: not with --on kubernetes"),
@@ -188,6 +193,22 @@ def test_without_kubectl_nothing_is_applied(
     assert run_cli(["run", *ON, "--apply", "--", "true"]) == 2
     assert "--apply: kubectl is not installed here" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("1", "BYTEPROPHET_RECORD: with --apply, pods write records to /tmp/byteprophet-"),
+        ("0", "--apply: kubectl is not installed here"),
+    ],
+)
+def test_records_that_the_shell_asks_for_are_not_lost(
+    value: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("BYTEPROPHET_RECORD", value)
+    assert run_cli(["run", *ON, "--apply", "--", "true"]) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_records_on_a_volume_are_not_lost(

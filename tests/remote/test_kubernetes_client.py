@@ -176,6 +176,16 @@ print(*lines[1:], sep="\\n")
     assert "kubectl logs of worker-0 ended (error: stream error: INTERNAL_ERROR)" in "".join(said)
 
 
+def test_a_progress_bar_is_one_line(kubectl: Kubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last state, as of a role here."""
+    kubectl.does("logs", r"print('2026-11-29T03:00:00Z 1%\r50%\r100%')")
+    kubectl.lists([pod(0, _RUNS)], [pod(0, _DONE)])
+    assert kubectl.client(1).run()
+    assert capsys.readouterr().out.splitlines() == ["[worker-0] 100%"]
+    log = kubectl.run_directory / "logs" / "worker-0.log"
+    assert log.read_bytes() == b"1%\r50%\r100%\n"
+
+
 def test_one_image_that_cannot_be_pulled_soon_ends_all(kubectl: Kubectl) -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}
     running = [pod(index, _RUNS) for index in range(4)]

@@ -19,7 +19,13 @@ from byteprophet.remote.job import find_site, refuse_local, run_at
 from byteprophet.remote.mpi import find_mpi_site, run_by_mpirun
 from byteprophet.remote.placement import usual_servers, usual_workers
 from byteprophet.remote.places import Places
-from byteprophet.remote.slurm import Slurm, allocated_nodes, enter_allocation, is_in_allocation
+from byteprophet.remote.slurm import (
+    Slurm,
+    allocated_nodes,
+    enter_allocation,
+    has_entered,
+    is_in_allocation,
+)
 
 LOCAL, NAMESPACES, SSH, SLURM, MPI, KUBERNETES, RAY = LAUNCHERS = (
     "local", "namespaces", "ssh", "slurm", "mpi", "kubernetes", "ray",
@@ -99,6 +105,11 @@ def open_launcher(options: Options) -> Launcher | None:
         return _AtPlaces(open_ssh(options.hosts, options.interface))
     if options.on == SLURM:
         if is_in_allocation():
+            if not has_entered() and options.slurm is not None:
+                raise UserError(
+                    "--slurm: this process is in an allocation already: give these options to what "
+                    "asked for it, sbatch or salloc"
+                )
             return _AtPlaces(Slurm(allocated_nodes(options.interface)))
         return _InNewAllocation(options.slurm or "")
     return None
@@ -168,5 +179,4 @@ class _InNewAllocation(_UsualCounts):
     def prepare(self, spec: JobSpec) -> Start:
         refuse_local(spec)
         resolve_on_hosts(spec, "", "", 0, 0, runs_here=False)  # before it waits in a queue
-        command = [sys.executable, "-m", "byteprophet", *sys.argv[1:]]
-        enter_allocation(spec.workers, self._options, command)
+        enter_allocation(spec.workers, self._options, sys.argv[1:])

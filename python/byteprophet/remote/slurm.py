@@ -33,6 +33,12 @@ _LOOK_TIMEOUT_S = 120.0
 _LIST_TIMEOUT_S = 30.0
 _TASK_PLUGINS = re.compile(r"^TaskPlugin\s*=\s*(.*)$", re.MULTILINE)
 _GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
+_ENTERED = "BYTEPROPHET_ENTERED_ALLOCATION"
+# Not -m: Python would search the user's directory first, which may have a signal.py.
+_BYTEPROPHET = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "from byteprophet.cli.entry import main; main()"
+)
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,19 @@ def is_in_allocation() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
-def enter_allocation(nodes: int, options: str, command: Sequence[str]) -> NoReturn:
-    """Becomes salloc, which runs ``command`` in an allocation. ``options``: more of salloc's.
+def has_entered() -> bool:
+    """Whether ``enter_allocation`` has led to this process. Only the first call knows."""
+    return os.environ.pop(_ENTERED, None) is not None
 
-    Does not return. Raises ``UserError`` if Slurm is not installed.
+
+def enter_allocation(nodes: int, options: str, arguments: Sequence[str]) -> NoReturn:
+    """Becomes salloc, which runs ``byteprophet`` with ``arguments`` in an allocation.
+
+    ``options``: more of salloc's. Does not return. Raises ``UserError`` if Slurm is not installed.
     """
     asked = ["salloc", f"--nodes={nodes}", *_words(options)]
-    argv = [_program("salloc"), *asked[1:], "--", *command]
+    argv = [_program("salloc"), *asked[1:], "--", sys.executable, "-c", _BYTEPROPHET, *arguments]
+    os.environ[_ENTERED] = "1"
     # What salloc says comes next, and this process cannot say anything after it.
     print(f"byteprophet: in no allocation yet: {shlex.join(asked)}", file=sys.stderr, flush=True)
     os.execv(argv[0], argv)  # noqa: S606 - there is no shell, and none is wanted

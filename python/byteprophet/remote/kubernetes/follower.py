@@ -6,6 +6,7 @@ A proxy that is in the way, or the kubelet when it begins a new file, may end ``
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import tempfile
@@ -154,7 +155,8 @@ class Follower:
                         errors="replace",
                     )
                 with process:
-                    assert process.stdout is not None
+                    assert isinstance(process.stdout, io.TextIOWrapper)
+                    process.stdout.reconfigure(newline="\n")  # a \r does not end a line
                     for line in process.stdout:
                         if line.endswith("\n"):
                             self._take(line[:-1], after)
@@ -176,12 +178,14 @@ class Follower:
         if self._is_old:
             return
         text = line if found is None else line[found.end() :]
-        self.lines.append(text)
+        # A progress bar redraws itself with \r, so the line is its last state.
+        shown = text.rstrip("\r").rpartition("\r")[2]
+        self.lines.append(shown)
         if self._log is not None:
             with suppress(ValueError), self._unwritten.instead(), writing(self._path):
                 self._log.write(text + "\n")  # ValueError: it was closed
                 self._log.flush()
-        say(with_role(self.role, text))
+        say(with_role(self.role, shown))
 
 
 def close_all(followers: Iterable[Follower], timeout_s: float) -> None:

@@ -25,7 +25,7 @@ from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.client_limits import with_client_limits
 from byteprophet.remote.echoes import by_role
-from byteprophet.remote.job import refuse_local
+from byteprophet.remote.job import carried_environment, refuse_local
 from byteprophet.remote.kubernetes.client import (
     PODS,
     Task,
@@ -107,10 +107,12 @@ class InPods:
         """Raises ``UserError`` if a user asks for records, all of which would end with the pods."""
         kept = run_directory_in(self.pods)
         is_kept = any(kept.is_relative_to(path) for path in self.pods.volumes)
+        carried = carried_environment(spec)
         for variable, option in _RECORDS.items():
-            if variable in spec.environment and not is_kept:
+            if carried.get(variable, "0") != "0" and not is_kept:
+                asked = option if variable in spec.environment else variable
                 raise UserError(
-                    f"{option}: with --apply, pods write records to {kept}, which ends with them: "
+                    f"{asked}: with --apply, pods write records to {kept}, which ends with them: "
                     "have a volume there (volumes in the pods file), or leave it out"
                 )
 
