@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from byteprophet.errors import UserError, warn
+from byteprophet.errors import UserError, one_line, tell
 
 
 def has_failed() -> bool:
@@ -61,7 +61,7 @@ def left_on_error() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        warn(str(error))
+        tell(f"error: {one_line(str(error))}")
         leave_now(2)
 
 
