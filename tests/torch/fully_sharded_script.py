@@ -140,14 +140,21 @@ def broken_pass(net: Net) -> None:
         each.copy_(running[name])
 
 
-def refuses_shards_of_others(optimizer: Any, shards: dict[str, Any]) -> None:
+def refuses_shards(optimizer: Any, shards: dict[str, Any]) -> None:
+    """Those of another rank, and any of them as the whole state."""
     saver = shards.get("byteprophet_saver")
     if saver is None:  # nothing is sharded
         return
+    others = {**shards, "byteprophet_saver": {**saver, "rank": 5}}
+    refuses(optimizer.load_sharded_state_dict, others, "it was saved by rank 5 of 2")
+    refuses(optimizer.load_state_dict, shards, "give it to load_sharded_state_dict() on that rank")
+
+
+def refuses(load: Callable[[dict[str, Any]], None], state: dict[str, Any], why: str) -> None:
     try:
-        optimizer.load_sharded_state_dict({**shards, "byteprophet_saver": {**saver, "rank": 5}})
+        load(state)
     except ValueError as error:
-        assert "it was saved by rank 5 of 2" in str(error)  # noqa: PT017
+        assert why in str(error)  # noqa: PT017
     else:
         raise AssertionError("it was loaded")
 
@@ -164,7 +171,7 @@ def resumed(net: Net, optimizer: Any, sync: str) -> tuple[Net, Any, Any]:
     net.load_state_dict(state)
     optimizer.load_state_dict(saved)
     optimizer.load_sharded_state_dict(shards)
-    refuses_shards_of_others(optimizer, shards)
+    refuses_shards(optimizer, shards)
     return net, optimizer, schedule
 
 

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,15 +148,16 @@ def reloaded(own: dict[str, Any], options: Options) -> dict[str, Any]:
     wrong["state"][0]["exp_avg"] = wrong["state"][0]["exp_avg"] + 1
     saver = own["byteprophet_saver"]
     others = {**own, "byteprophet_saver": {**saver, "rank": saver["rank"] ^ 1}}
-    refuses(fresh, wrong, "'exp_avg' of 'blocks.0.weight")
-    refuses(fresh, others, "it was saved by rank")
+    refuses(fresh.load_sharded_state_dict, wrong, "'exp_avg' of 'blocks.0.weight")
+    refuses(fresh.load_sharded_state_dict, others, "it was saved by rank")
+    refuses(fresh.load_state_dict, own, "give it to load_sharded_state_dict() on that rank")
     torch.testing.assert_close(fresh.state_dict(), before, rtol=0, atol=0)
     return dict(before)
 
 
-def refuses(optimizer: Any, state: dict[str, Any], why: str) -> None:
+def refuses(load: Callable[[dict[str, Any]], None], state: dict[str, Any], why: str) -> None:
     try:
-        optimizer.load_sharded_state_dict(state)
+        load(state)
     except ValueError as error:
         assert why in str(error), error  # noqa: PT017
     else:

@@ -1,7 +1,8 @@
 """A rank that trains with every optimizer, and compares with one process: ``optimizers_worker.py``.
 
 Rank and peers come from the environment, as torchrun sets it. Fails where a parameter, or the whole
-state, is not what one process has that averages all ranks' gradients.
+state, is not what one process has that averages all ranks' gradients, or where a rank does not get
+its own state back.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def main() -> None:
             torch.testing.assert_close(whole["state"][number], state, rtol=1e-7, atol=1e-9)
         for one, other in zip(model.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+        optimizer.load_sharded_state_dict(optimizer.sharded_state_dict())
+        state = optimizer.state_dict()["state"]  # torch casts what it loads
+        torch.testing.assert_close(state, whole["state"], rtol=0, atol=0, check_dtype=False)
         kept = sum(
             value.numel()
             for state in optimizer.state.values()

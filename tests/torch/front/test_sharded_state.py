@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch import nn
 from byteprophet.errors import UserError
 from byteprophet.torch.front.sharded_state import refuse_other, refuse_rearranged
 from byteprophet.torch.front.slots import Slot
+
+from .test_front import Attach
 
 
 def test_another_memory_format_is_refused_once_there_is_state() -> None:
@@ -32,18 +35,32 @@ def test_another_memory_format_is_refused_once_there_is_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "refused"),
+    ("saver", "shards", "refused"),
     [
-        ({}, ""),  # as states were before they said it
-        ({"byteprophet_saver": {"rank": 1, "ranks": 2}}, ""),
-        ({"byteprophet_saver": {"rank": 0, "ranks": 2}}, "by rank 0 of 2, and this is rank 1 of 2"),
-        ({"byteprophet_saver": {"rank": 1, "ranks": 4}}, "by rank 1 of 4, and this is rank 1 of 2"),
+        (None, True, ""),  # as states were before they said it
+        (None, False, ""),
+        ({"rank": 1, "ranks": 2}, True, ""),
+        ({"rank": 0, "ranks": 2}, True, "by rank 0 of 2, and this is rank 1 of 2"),
+        ({"rank": 1, "ranks": 4}, True, "by rank 1 of 4, and this is rank 1 of 2"),
+        ({"rank": 1, "ranks": 2}, False, "shards, and here every rank has the whole state"),
     ],
 )
-def test_shards_of_another_rank_are_refused(state: dict[str, Any], refused: str) -> None:
-    synchroniser: Any = SimpleNamespace(rank=1, size=2)
+def test_shards_of_another_rank_are_refused(saver: Any, shards: bool, refused: str) -> None:
+    synchroniser: Any = SimpleNamespace(rank=1, size=2, shards=shards)
+    state = {} if saver is None else {"byteprophet_saver": saver}
     if not refused:
         refuse_other(state, synchroniser)
         return
     with pytest.raises(ValueError, match=refused):
         refuse_other(state, synchroniser)
+
+
+def test_where_nothing_is_sharded_a_state_may_have_any_shapes(attach: Attach, network: Any) -> None:
+    model = nn.Linear(4, 3)
+    optimizer = attach(torch.optim.Adafactor(model.parameters()), network)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    saved = copy.deepcopy(optimizer.sharded_state_dict())
+    assert saved["state"][0]["row_var"].shape != model.weight.shape
+    optimizer.load_sharded_state_dict(saved)
+    assert torch.equal(optimizer.state[model.weight]["row_var"], saved["state"][0]["row_var"])

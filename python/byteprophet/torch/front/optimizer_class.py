@@ -20,6 +20,7 @@ from byteprophet.torch.front.delays import DELAYED
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.lossy_checkpoints import refuse_lossy
 from byteprophet.torch.live_fronts import live_fronts
+from byteprophet.torch.sync import saver
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.tensors.compiling import stays_eager
 from byteprophet.torch.tensors.naming import optimizer_parameters
@@ -213,7 +214,11 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         return {**state, **self._front.local.saved()}
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-        """Load a state that ``state_dict()`` returned, after all updates are finished."""
+        """Load a state that ``state_dict()`` returned, after all updates are finished.
+
+        Raises ``ValueError`` if ``sharded_state_dict()`` returned it, and it may have shards.
+        """
+        saver.refuse_shards(state_dict)
         self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
         _refuse_unused(self._front, "load_state_dict()")

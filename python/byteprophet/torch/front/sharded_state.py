@@ -101,9 +101,17 @@ def add_own(state_dict: dict[str, Any], gradients: Gradients) -> None:
 
 
 def refuse_other(state_dict: Mapping[str, Any], synchroniser: Synchroniser) -> None:
-    """Raise ``ValueError`` if another rank has saved this state, or a job of another size."""
+    """Raise ``ValueError`` if another rank has saved this state, or a job of another size.
+
+    Also raises it if the state may have shards, and nothing is ever sharded here.
+    """
     rank, ranks = synchroniser.rank, synchroniser.size
     saver.refuse_other(state_dict.get(saver.KEY, {}), rank, ranks, "load_sharded_state_dict()")
+    if saver.KEY in state_dict and not synchroniser.shards:
+        raise ValueError(
+            "load_sharded_state_dict(): it has this rank's shards, and here every rank has the "
+            "whole state: use state_dict()"
+        )
 
 
 def adopt_saved(optimizer: Optimizer, gradients: Gradients, weights: Sequence[int]) -> None:
@@ -114,16 +122,20 @@ def adopt_saved(optimizer: Optimizer, gradients: Gradients, weights: Sequence[in
     raises ``ValueError`` if a tensor is neither whole nor this rank's shard.
     """
     saved = _saved_owners(gradients, weights)
+    if saved is None:
+        return
     incomplete = []
     for _, state, slot, shard in _entries(optimizer, gradients):
         if slot is None:
             continue
         parameter = slot.parameter
         elements = parameter.numel()
-        own = None if saved is None or not elements else saved.shard(elements, gradients.rank)
-        known = [parameter.shape, *([] if own is None else [(own.stop - own.start,)])]
+        if not elements:
+            continue
+        own = saved.shard(elements, gradients.rank)
+        known = [parameter.shape, (own.stop - own.start,)]
         # One rank may own all elements. Its shard has the shape of the whole if that is flat.
-        alike = parameter.dim() == 1 and saved is not None and elements in saved.sizes(elements)
+        alike = parameter.dim() == 1 and elements in saved.sizes(elements)
         stays = shard is not None and saved == gradients.owners
         for name in sorted(state, key=str):
             value = state[name]
@@ -136,7 +148,7 @@ def adopt_saved(optimizer: Optimizer, gradients: Gradients, weights: Sequence[in
                     f"where this rank keeps {kept}: it was saved by another rank, or in a job of "
                     "another size; use state_dict()"
                 )
-            if own is not None and not stays and (value.shape != known[0] or alike):
+            if not stays and (value.shape != known[0] or alike):
                 mine = value if value.shape == known[1] else value[own]
                 incomplete.append((state, name, slot, own, mine))
     gathered = []

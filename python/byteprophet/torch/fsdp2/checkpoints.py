@@ -138,6 +138,8 @@ class OptimizerCheckpoints:
         return _changed(state, lambda _number, _name, value: (_own if self._own else _whole)(value))
 
     def _before_load(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        if not self._own:
+            saver.refuse_shards(state)
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         numbers = [number for group in state["param_groups"] for number in group["params"]]
         known = dict(zip(numbers, parameters, strict=False))

@@ -6,6 +6,7 @@ The shards of two ranks often have equal shapes, which then do not tell whose th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 KEY = "byteprophet_saver"
 """The key of ``sharded_state_dict()`` under which ``named`` is."""
@@ -14,6 +15,16 @@ KEY = "byteprophet_saver"
 def named(rank: int, ranks: int) -> dict[str, int]:
     """What a state says of ``rank``, which saves it in a job of so many ``ranks``."""
     return {"rank": rank, "ranks": ranks}
+
+
+def refuse_shards(state: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if ``load_state_dict()`` gets ``state`` with one rank's shards."""
+    if KEY in state:
+        saver = state[KEY]
+        raise ValueError(
+            f"load_state_dict(): it has the shards of rank {saver['rank']} only: give it to "
+            "load_sharded_state_dict() on that rank, or load what state_dict() returned"
+        )
 
 
 def refuse_other(saver: Mapping[str, int], rank: int, ranks: int, call: str) -> None:
