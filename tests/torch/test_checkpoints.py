@@ -18,17 +18,18 @@ from .test_stale import assert_bits, write
 @pytest.mark.job
 @pytest.mark.timeout(300)
 def test_plain_checkpoints_are_loaded_and_saved(tmp_path: Path) -> None:
-    """What is loaded into delays, compression or local SGD is loaded as by load_state_dict()."""
+    """What other ways of training load is loaded as by load_state_dict()."""
     write(tmp_path, "none", "dear", {})
     write(tmp_path, "delayed", "dear", {"first.*": 2, "sometimes.weight": 1})
     rule = {"parameters": ["second.weight"], "type": "topk", "k": 0.1}
     write(tmp_path, "compressed", "allreduce", {}, [rule])
+    write(tmp_path, "accumulated", "dear", {}, accumulation=2)
     write(tmp_path, "local", "allreduce", {})
     used = read_strategy_file(tmp_path / "local.json")
     write_strategy(
         tmp_path / "local.json", replace(used, strategy=with_local_sgd(used.strategy, 3))
     )
-    ways = ["none", "delayed", "compressed", "local"]
+    ways = ["none", "delayed", "compressed", "accumulated", "local"]
     succeed(start(2, "checkpoint_worker.py", out=str(tmp_path), ways=ways))
     for rank in (0, 1):
         found = torch.load(tmp_path / f"rank-{rank}.pt")

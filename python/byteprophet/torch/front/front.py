@@ -205,6 +205,15 @@ class Front:
             self.finish()
         self._end_step(slots)
 
+    def make_state(self, optimizer: Optimizer) -> None:
+        """Let the optimizer's own code make its state, of the gradients as they are.
+
+        This is no step of training: nothing is sent, and nothing is counted.
+        """
+        self.finish()
+        self._base.step(optimizer)
+        self._narrowed = None  # the state is whole
+
     def _has_begun(self, slots: Sequence[Slot]) -> bool:
         """Whether any rank has had gradients (``beginning.py``). Sends those of ``slots`` before.
 

@@ -18,7 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 from byteprophet.torch.front import saved_compression, sharded_state
 from byteprophet.torch.front.delays import DELAYED
 from byteprophet.torch.front.front import Front
-from byteprophet.torch.front.lossy_checkpoints import refuse_lossy
+from byteprophet.torch.front.lossy_checkpoints import makes_state, refuse_lossy
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync import saver
 from byteprophet.torch.sync.completion import Call
@@ -106,6 +106,9 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
     @stays_eager
     def run(self: Any, closure: Callable[[], Any] | None, in_compiled: bool) -> Any:
         self._opt_called = True
+        if makes_state():
+            self._front.make_state(self)
+            return None
         self._barrier_at_step = in_compiled
         has_pre_hooks = (
             self._optimizer_step_pre_hooks or torch_optimizer._global_optimizer_pre_hooks
