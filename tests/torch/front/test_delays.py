@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,6 +266,23 @@ def test_what_cannot_be_right_is_refused(network: Any, attach: Attach, done: int
         assert "\n" not in str(refused.value)
         model[0].weight.requires_grad_()
         ours._front.gradients.wait_unclaimed()
+
+
+def test_an_average_that_is_cleared_is_refused(network: Any, attach: Attach) -> None:
+    """An error is that of the newest gradient, and the average is that of an earlier one."""
+    model, ours = small(attach, network)
+    forgotten: list[str] = []
+    ours._front.synchroniser.compression = SimpleNamespace(forget=forgotten.append)
+    backward(model)
+    ours.step()
+    ours.zero_grad()
+    backward(model)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    model[0].weight.grad = model[1].weight.grad = None
+    ours.synchronize()
+    assert forgotten == ["1.weight"]
+    with pytest.raises(RuntimeError, match=r"'0\.weight' had its average cleared before"):
+        ours.step()
 
 
 def test_a_loss_scaler_is_refused(network: Any, attach: Attach) -> None:

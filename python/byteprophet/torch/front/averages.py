@@ -163,9 +163,12 @@ class Averages:
                 self._accumulation.restart(slot)
 
     def forget_error(self, slot: Slot) -> None:
-        """Forget what was not sent of a gradient that no ``step()`` will use."""
+        """Forget what was not sent of a gradient that no ``step()`` will use.
+
+        If averages are delayed, ``step()`` refuses that, and the error is that of a later gradient.
+        """
         compression = self._synchroniser.compression
-        if compression is not None:
+        if compression is not None and not slot.delay:
             compression.forget(slot.name)
 
     def _forget_dropped(self, slots: Iterable[Slot]) -> None:

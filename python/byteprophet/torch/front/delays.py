@@ -70,7 +70,10 @@ class Delays:
         for slot in self._delayed():
             if slot.delayed and slot not in taking_part:
                 self._refuse(slot, "is frozen while averages of it are delayed")
-            if slot.submitted and not slot.averaged:
+            if slot.submitted and slot.averaged:
+                if slot.parameter.grad is None:
+                    self._refuse(slot, "had its average cleared before step() used it")
+            elif slot.submitted:
                 due = None if slot.transfer is None else slot.transfer.gradient
                 if slot.parameter.grad is not due:
                     self._refuse(slot, "had its gradient replaced after backward")
