@@ -119,3 +119,28 @@ def test_modules_are_not_kept_alive() -> None:
     del other
     gc.collect()
     assert len(order._called) == 0
+
+
+class Holder(nn.Module):
+    """Runs another module."""
+
+    def __init__(self, held: nn.Module) -> None:
+        super().__init__()
+        self.held = held
+
+    def forward(self, x: Tensor) -> Tensor:
+        done: Tensor = self.held(x)
+        return done
+
+
+def test_modules_that_are_made_in_every_iteration_are_not_gathered() -> None:
+    layer = nn.Linear(2, 2)
+    order = ForwardOrder(slots_of(layer))
+    for _ in range(5):
+        holder, other = Holder(layer), nn.ReLU()
+        with recording(order):
+            other(holder(torch.ones(1, 2)))
+    assert len(order._sequence) == 2  # the layer, and the last holder
+    assert order.order is not None
+    assert names(order.order) == ["weight", "bias"]
+    assert names(order.needed(other)) == []

@@ -10,6 +10,9 @@ The first module of a region runs the others of it, too (``torch/regions``), so 
 A module that is called for the first time waits for all parameters below it. From the next
 ``step()`` on, it waits only for the parameters that belong to it.
 
+A script may make modules in every iteration, such as ``nn.CrossEntropyLoss()(output, target)``. So
+only modules that need parameters are recorded, and they are forgotten once they are gone.
+
 Threads: ``touch`` and ``needed`` run in the thread of the forward pass, ``settle`` in the thread
 that calls ``step()``. Several threads may run a forward at once (replicas): the lock guards the
 list of new modules. Modules are referred to weakly, so recording keeps no model alive.
@@ -65,11 +68,15 @@ class ForwardOrder:
             if module._compiled_call_impl is None or module in self._compiled:
                 return
             self._shares.pop(module, None)  # it has been compiled in place since its first call
+        needs_any = next(self._share(module, set()), None) is not None
         with self._lock:
             self._called.add(module)
             if module_calls.is_compiled(module):
                 self._compiled.add(module)
-            self._sequence.append(weakref.ref(module))
+            if needs_any:
+                self._sequence.append(weakref.ref(module))
+            else:
+                self._shares[module] = []
 
     def needed(self, module: nn.Module) -> Iterator[Slot]:
         """The parameters that must be up to date before ``module`` runs."""
@@ -87,8 +94,9 @@ class ForwardOrder:
         with self._lock:
             if len(self._sequence) == self._settled:
                 return
-            self._settled = len(self._sequence)
             modules = [module for ref in self._sequence if (module := ref()) is not None]
+            self._sequence = [weakref.ref(module) for module in modules]
+            self._settled = len(self._sequence)
         called = set(modules)
         order: dict[Slot, None] = {}
         for module in modules:
