@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import io
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,6 +249,61 @@ def test_a_pass_that_never_calls_a_module_is_an_error() -> None:
     model.last = nn.Identity()
     with pytest.raises(RuntimeError, match=r"ran 'blocks\.3' in a region .* but never"):
         gradients(model)
+
+
+class Speaking(nn.Module):
+    """Its forward has keywords that ``torch.utils.checkpoint`` has, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(
+        self, data: Tensor, *, debug: float = 1.0, context_fn: float = 1.0, early_stop: float = 1.0
+    ) -> Tensor:
+        output: Tensor = self.layer(data * debug) * context_fn + early_stop
+        return output
+
+
+class Asking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Speaking()
+
+    def forward(self, data: Tensor) -> Tensor:
+        output: Tensor = self.inner(data, debug=2.0, context_fn=3.0, early_stop=0.5)
+        return output
+
+
+@pytest.mark.usefixtures("traced_only")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_recomputed_forward_gets_all_its_keywords(
+    compiled: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = Asking()
+    plain = copy.deepcopy(model)
+    install(
+        model, Strategy(regions=(Region(("inner",), compiled=compiled, recomputed=True),)), "s.json"
+    )
+    data = torch.randn(2, 4)
+    for each in (model, plain):
+        each(data).square().sum().backward()
+    for left, right in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad)
+    assert "not compiled" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("traced_only")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_region_of_the_whole_model_does_not_keep_it_alive(compiled: bool) -> None:
+    model = tower()
+    region = Region(("",), compiled=compiled, recomputed=not compiled)
+    install(model, Strategy(regions=(region,)), "s.json")
+    gradients(model)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
 
 
 class Breaking(nn.Module):

@@ -63,7 +63,8 @@ def region_function(
         contexts: dict[str, Any] = {} if region.compiled else {"context_fn": buffers.contexts}
 
         def recomputed(*inputs: Any, **named: Any) -> Any:
-            return checkpoint(chain, *inputs, use_reentrant=False, **contexts, **named)
+            # Not as keywords of ``checkpoint``, which has some of its own.
+            return checkpoint(partial(chain, **named), *inputs, use_reentrant=False, **contexts)
 
         run = recomputed
     if region.compiled:

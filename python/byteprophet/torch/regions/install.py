@@ -128,8 +128,9 @@ def _install_regions(
         for name in region.modules:
             if name not in modules:
                 raise other_model(path, f"there is no module {name!r} in {type(model).__name__}")
+    # Weakly: a region holds its modules, and one of them may be the model itself.
     running = [
-        _run(region, [modules[name] for name in region.modules])
+        weakref.ref(_run(region, [modules[name] for name in region.modules]))
         for region in regions
         if not _is_hooked(region, modules)
     ]
@@ -137,8 +138,9 @@ def _install_regions(
 
     def after(module: nn.Module, _inputs: Any, _output: Any) -> None:
         if module is top():
-            for each in running:
-                each.end_pass()
+            for ref in running:
+                if (region := ref()) is not None:
+                    region.end_pass()
 
     weakref.finalize(model, module_calls.listen(lambda module, inputs: None, after))
 
