@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,42 @@ def test_in_one_process(network: Any, attach: Any, capsys: pytest.CaptureFixture
     scaler.scale(models[0](torch.ones(1, 3)).sum()).backward()
     with pytest.raises(RuntimeError, match="GradScaler cannot be used with local SGD"):
         scaler.step(ours)
+
+
+@pytest.mark.parametrize(
+    ("saves_or_ends", "said"),
+    [
+        (lambda model, _: model.state_dict(), "a state that is saved now is this rank's own"),
+        (lambda model, _: torch.save(model, io.BytesIO()), "a state that is saved now is this ra"),
+        (lambda _, ours: ours._front.drain(), "they stay this rank's own"),
+    ],
+    ids=["state_dict", "save", "end"],
+)
+def test_parameters_that_differ_between_ranks_are_told(
+    saves_or_ends: Callable[[nn.Module, Any], object],
+    said: str,
+    network: Any,
+    attach: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    ours = attach(torch.optim.SGD(model.parameters()), network, local_steps=2)
+    for steps in range(3):
+        for _ in range(2):
+            saves_or_ends(model, ours)
+            nn.Linear(3, 3).state_dict()  # which no optimizer trains
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == (steps == 1)
+        assert all(
+            f"1 of 2 steps were made since parameters were averaged: {said}" in line
+            for line in told
+        )
+        model(torch.ones(1, 3)).sum().backward()
+        ours.step()
+    attach(torch.optim.SGD(model.parameters()), network)
+    assert "another optimizer takes them over, as they are on rank 0" in capsys.readouterr().err
+    ours._front.drain()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

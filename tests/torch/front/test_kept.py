@@ -224,6 +224,23 @@ def test_ranks_that_may_have_changed_begin_anew(
     assert_equal(model, plain)
 
 
+def test_another_optimizer_takes_over_without_what_was_kept(
+    attach: Attach, network: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Twisted()
+    optimizer = attach(sgd(model), network, accumulation=STEPS)
+    loss_of(model, 0).backward()
+    optimizer.step()
+    optimizer.state_dict()
+    capsys.readouterr()
+    attach(sgd(model), network)
+    (line,) = capsys.readouterr().err.splitlines()
+    said = "1 of 3 accumulated steps were not used yet: another optimizer takes over their param"
+    assert said in line
+    optimizer._front.drain()
+    assert capsys.readouterr().err == ""
+
+
 def test_clipping_of_optimizers_that_differ_is_refused(attach: Attach, network: Any) -> None:
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizers = [

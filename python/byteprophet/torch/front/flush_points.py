@@ -5,6 +5,8 @@ in two cases. First, a script may read an alias that it made earlier, such as a 
 it took at the start and saves now. Second, some functions need all gradients at once: clipping must
 include the average even on a rank that has no gradient of its own (``clipping.py`` clips shards).
 If the next step keeps gradients, nothing is clipped: their mean is, in the step that exchanges it.
+Under local SGD, functions that save a model warn if it is this rank's own.
+
 While one of our optimizers is alive, the functions in the tables below first complete its updates
 and then run as usual. They are wrapped in torch itself, and in every module that has imported them
 by name. This happens once per process, when the first such optimizer is made. So training scripts
@@ -34,11 +36,11 @@ from byteprophet.torch.tensors.naming import optimizer_parameters
 
 # These read or replace parameters. All updates are finished first.
 _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
-    (nn.Module, "state_dict"),
     (nn.Module, "load_state_dict"),
     (nn.Module, "train"),
 )
-# ``torch.save`` and ``destroy_process_group`` also finish all updates first (see ``install``).
+# ``Module.state_dict``, ``torch.save`` and ``destroy_process_group`` also finish all updates first
+# (see ``install``).
 # These change the gradients of the parameters in their first argument. They wait for the averages,
 # or, if gradients are sharded, change only this rank's shards.
 _CHANGE_GRADIENTS: dict[str, Callable[..., Any]] = {
@@ -102,9 +104,8 @@ def install() -> None:
     on_compile_start(_before_compiling)
     for owner, name in _READ_PARAMETERS:
         setattr(owner, name, _after(finish_all, getattr(owner, name)))
-    wrapped: dict[Callable[..., Any], Callable[..., Any]] = {
-        torch.save: _after(finish_all, torch.save)
-    }
+    nn.Module.state_dict = _saving(nn.Module.state_dict)  # type: ignore[method-assign]
+    wrapped: dict[Callable[..., Any], Callable[..., Any]] = {torch.save: _saving(torch.save)}
     destroy = distributed.destroy_process_group
     wrapped[destroy] = _finally_after(finish_all, destroy)
     for name, of_shards in _CHANGE_GRADIENTS.items():
@@ -130,6 +131,21 @@ def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable
     @functools.wraps(function)
     def flushed(*args: Any, **kwargs: Any) -> Any:
         before()
+        return function(*args, **kwargs)
+
+    return flushed
+
+
+def _saving(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Like ``_after(finish_all, function)``, but warns if a saved model is this rank's own."""
+
+    @functools.wraps(function)
+    def flushed(*args: Any, **kwargs: Any) -> Any:
+        finish_all()
+        saved = args[0] if args else kwargs.get("obj")  # torch.save has this keyword
+        if isinstance(saved, nn.Module):
+            for front in live_fronts():
+                front.warn_saved(saved.parameters())
         return function(*args, **kwargs)
 
     return flushed

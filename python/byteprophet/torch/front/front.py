@@ -45,7 +45,7 @@ from byteprophet.torch.front.beginning import Beginning, have_gradients
 from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.interruptions import Interruptions
-from byteprophet.torch.front.local_sgd import LocalSgd, only_averaged
+from byteprophet.torch.front.local_sgd import OWN_STATE, LocalSgd, only_averaged
 from byteprophet.torch.front.order import ForwardOrder
 from byteprophet.torch.front.order_agreement import OrderAgreement
 from byteprophet.torch.front.slots import Slot, Transfer
@@ -157,10 +157,16 @@ class Front:
         if self.manages(parameters):
             self.finish()
             self.gradients.delays.wait()
-            self.gradients.delays.warn_unused("another optimizer takes over their parameters")
+            taken = "another optimizer takes over their parameters"
+            self.gradients.delays.warn_unused(taken)
+            self._kept.warn_unused(taken)
+            self._local.warn_apart("another optimizer takes them over, as they are on rank 0")
             self.synchroniser.separate()
             self.gradients.release(parameters)
             self._order.forget()
+            if not self.gradients.slots:
+                self._kept.used()
+                self._local.load(0)
 
     def manages(self, parameters: Iterable[Tensor]) -> bool:
         """Whether any of ``parameters`` is this optimizer's."""
@@ -289,6 +295,11 @@ class Front:
         """Whether parameters are averaged in place of gradients, and when."""
         return self._local
 
+    def warn_saved(self, parameters: Iterable[Tensor]) -> None:
+        """Warn once if ``parameters``, which the script saves, are this rank's own now."""
+        if self._local and self.manages(parameters):
+            self._local.warn_apart(OWN_STATE)
+
     def load_local(self, done: int) -> None:
         """Go on ``done`` steps after an average of parameters.
 
@@ -372,6 +383,7 @@ class Front:
         self.synchroniser.flush(())
         self.gradients.wait_unclaimed()
         self._kept.warn_unused("no update will use them")
+        self._local.warn_apart("they stay this rank's own")
         if self._between_steps is not None:
             self._between_steps.drain()
 

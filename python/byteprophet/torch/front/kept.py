@@ -34,7 +34,7 @@ class Kept:
     def __init__(self, slots: Mapping[int, Slot], steps: int) -> None:
         self._slots = slots
         self._done = 0  # steps since the last update
-        self._has_warned = False
+        self._warned: set[str] = set()
         self.steps = steps
 
     @property
@@ -97,9 +97,9 @@ class Kept:
         self.used()
 
     def warn_unused(self, why: str) -> None:
-        """Warn once if there are gradients that no update has used."""
-        if self._done and not self._has_warned:
-            self._has_warned = True
+        """Warn once for each ``why`` if there are gradients that no update has used."""
+        if self._done and why not in self._warned:
+            self._warned.add(why)
             warn(f"{self._unused}: {why}")
 
     def refuse(self, call: str) -> None:

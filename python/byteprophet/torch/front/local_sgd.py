@@ -25,6 +25,8 @@ from byteprophet.torch.front.view_step import FrozenStep
 
 SINCE = "byteprophet_local_steps"
 """The key under which a state has the number of steps since the last average, if there are any."""
+OWN_STATE = "a state that is saved now is this rank's own"
+"""What ``warn_apart`` says where a state is saved."""
 
 
 class LocalSgd:
@@ -33,7 +35,7 @@ class LocalSgd:
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._done = 0  # steps since parameters were averaged
-        self._has_warned = False
+        self._warned: set[str] = set()
 
     def __bool__(self) -> bool:
         """Whether parameters are averaged in place of gradients."""
@@ -46,15 +48,17 @@ class LocalSgd:
 
     def saved(self) -> dict[str, int]:
         """What a state must have besides. Warns once if ranks have different parameters now."""
-        if not self._done:
-            return {}
-        if not self._has_warned:
-            self._has_warned = True
+        self.warn_apart(OWN_STATE)
+        return {SINCE: self._done} if self._done else {}
+
+    def warn_apart(self, consequence: str) -> None:
+        """Warn once of each ``consequence`` if ranks have different parameters now."""
+        if self._done and consequence not in self._warned:
+            self._warned.add(consequence)
             warn(
                 f"local SGD: {self._done} of {self._steps} steps were made since parameters were "
-                "averaged: a state that is saved now is this rank's own"
+                f"averaged: {consequence}"
             )
-        return {SINCE: self._done}
 
     def checked(self, state: Mapping[str, Any], call: str) -> int:
         """The number of steps since the last average, in a ``state`` that ``call`` loads.

@@ -81,6 +81,9 @@ class LiveFront(Protocol):
         """Whether any of ``parameters`` is this optimizer's."""
         ...
 
+    def warn_saved(self, parameters: Iterable[Tensor]) -> None:
+        """Warn once if ``parameters``, which the script saves, are this rank's own now."""
+
     def shards_all(self, parameters: Sequence[Tensor]) -> bool:
         """Whether this optimizer manages all ``parameters`` and their gradients may be shards."""
         ...
