@@ -1,8 +1,9 @@
 """The state of compression in a saved optimizer state, under a key of its own.
 
 ``state_dict()`` has all ranks' errors, so all ranks must call it. Any number of ranks can load it:
-each takes its own error, or the mean of all if their number differs. ``sharded_state_dict()`` has
-this rank's error, which only this rank can load, in a job of the same size.
+each takes its own error, or the mean of all if their number differs. A job of one rank compresses
+nothing, so it drops them and warns. ``sharded_state_dict()`` has this rank's error, which only this
+rank can load, in a job of the same size.
 
 Both have, by the name of the parameter, how many gradients were averaged, on which random numbers
 depend, and what the compressor keeps itself. Optimizers of other kinds ignore the key.
