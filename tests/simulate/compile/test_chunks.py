@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.compile.module import Compiled
+from byteprophet.simulate.compile.compiled import Compiled
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.schedules import Act, actions_of
 from byteprophet.simulate.compile.steps import Collective, Compute

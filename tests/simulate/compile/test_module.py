@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.compile.module import Compiled
+from byteprophet.simulate.compile.compiled import Compiled
 from byteprophet.simulate.compile.program import compile_program
 from byteprophet.simulate.compile.steps import Collective, Compute
 from byteprophet.simulate.models.catalogue import find_model

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from byteprophet.simulate.compile.module import Compiled
+from byteprophet.simulate.compile.compiled import Compiled
 from byteprophet.simulate.compile.program import Stage, compile_program
 from byteprophet.simulate.compile.steps import Collective, Compute, Phase
 from byteprophet.simulate.models.traced import traced

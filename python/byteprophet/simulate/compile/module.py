@@ -5,12 +5,6 @@ tensor from the layout in which it was made into that one. Backward, the operato
 tensor add up its gradient, which collectives bring into the layout in which the tensor was made. So
 Megatron's pairs of collectives follow from the splits alone.
 
-A module may run in micro-batches of its own, one after the other. What it keeps for the backward
-pass is the same then, unless its node limits how many are between their forward and their backward
-pass (``max_ongoing``). Only the last block of a model can do that, because the backward pass of all
-others begins when the forward pass of the whole model has ended. Its backward pass then runs in the
-forward pass, and leaves the gradients of its inputs, as fused linear cross-entropy does.
-
 A module is compiled once for equal scopes and layouts of its inputs.
 """
 
@@ -22,6 +16,8 @@ from typing import TypeAlias
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.chunks import Chunks
+from byteprophet.simulate.compile.compiled import Compiled, LocalParameter, Value
+from byteprophet.simulate.compile.repeats import in_micro_batches, recomputed
 from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase, Step
 from byteprophet.simulate.compile.transform import RING, in_ring, ring_of_pytorch, transform
 from byteprophet.simulate.models.module import Call, Module
@@ -41,81 +37,6 @@ from byteprophet.simulate.tree.strategy import Strategy
 _PARTS_IN_RING = 4
 """Parts of keys or values at a time in ring attention: the one that attention reads, the one that
 arrives, and the gradients of both. PyTorch gathers all parts nevertheless (``ring_of_pytorch``)."""
-
-
-@dataclass(frozen=True)
-class LocalParameter:
-    """The part of an operator's parameters on one rank.
-
-    Attributes:
-        path: the operator's path in the module.
-        elements: the number of elements.
-        summed: the mesh axes over which the gradient is a partial sum.
-        shared: the name by which other operators read them, too; empty if none does.
-        repeated: whether an earlier operator of the pipeline rank has the same ones.
-        trained: whether it has a gradient; others are frozen.
-        linear: whether it is the weight of a linear layer whose inputs may have 8 bits. Those of
-            experts are none: torchtitan keeps them in one tensor, which torchao does not convert.
-    """
-
-    path: str
-    elements: int
-    summed: tuple[str, ...]
-    shared: str = ""
-    repeated: bool = False
-    linear: bool = False
-    trained: bool = True
-
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor at a module's edge.
-
-    Attributes:
-        layout: its layout.
-        whole_bytes: its bytes in all.
-        local_bytes: its bytes on one rank.
-        differentiable: whether it has a gradient.
-    """
-
-    layout: Layout
-    whole_bytes: int
-    local_bytes: int
-    differentiable: bool = True
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What one rank does for a module.
-
-    Attributes:
-        forward: the steps of the forward pass.
-        backward: the steps of the backward pass.
-        outputs: the module's outputs.
-        inputs: bytes of the inputs that have gradients, as they come, by tensor and layout.
-        saved: bytes kept for the backward pass, by tensor and layout.
-        transient_bytes: the most bytes in use during the backward pass, less those that are kept:
-            gradients of the inputs and outputs of one operator, and what is recomputed. What later
-            operators kept is free by then. Of an operator without a backward pass, its inputs and
-            outputs count.
-        recomputed_bytes: what the backward pass recomputes and keeps, because gradients of
-            parameters are made later (``Strategy.delays_weights``); otherwise it is transient.
-        parameters: the parameters.
-    """
-
-    forward: tuple[Step, ...]
-    backward: tuple[Step, ...]
-    outputs: tuple[Value, ...]
-    inputs: Mapping[tuple[str, Layout], int]
-    saved: Mapping[tuple[str, Layout], int]
-    transient_bytes: int
-    recomputed_bytes: int
-    parameters: tuple[LocalParameter, ...]
-
-    @property
-    def saved_bytes(self) -> int:
-        """All bytes kept for the backward pass."""
-        return sum(self.saved.values())
 
 
 @dataclass
@@ -163,11 +84,11 @@ class Compiler:
             self.matched |= scope.matched
             compiled = _Module(self, module, scope, inputs).compiled()
             if scope.recompute:
-                compiled = _recomputed(compiled, module, self._strategy)
+                compiled = recomputed(compiled, module, self._strategy)
             if scope.micro_batches > 1:
                 one = replace(scope, micro_batches=1, max_ongoing=0)
                 chunk = self.compile(self._chunks.cut(module, scope), one, inputs)
-                compiled = _in_micro_batches(compiled, chunk, scope, module)
+                compiled = in_micro_batches(compiled, chunk, scope, module)
             self._done[key] = compiled
         return self._done[key]
 
@@ -447,49 +368,3 @@ class _Module:
         if operator.trained and weighted:
             steps.append(Compute(operator, items, Phase.WEIGHT))
         return steps
-
-
-def _recomputed(compiled: Compiled, module: Module, strategy: Strategy) -> Compiled:
-    """``compiled``, with its forward pass repeated before the backward pass, if it has one."""
-    if not compiled.backward:
-        return compiled
-    again = tuple(replace(step, phase=Phase.RECOMPUTE) for step in compiled.forward)
-    made = sum(size for key, size in compiled.saved.items() if key[0] not in module.inputs)
-    kept = made if strategy.delays_weights else 0
-    return replace(
-        compiled,
-        backward=again + compiled.backward,
-        saved=_kept_inputs(compiled, module),
-        transient_bytes=compiled.transient_bytes + made - kept,
-        recomputed_bytes=compiled.recomputed_bytes + kept,
-    )
-
-
-def _kept_inputs(compiled: Compiled, module: Module) -> dict[tuple[str, Layout], int]:
-    """What is kept if only inputs are: those that no operator saves, such as a sum's, too."""
-    kept = {key: size for key, size in compiled.saved.items() if key[0] in module.inputs}
-    saved = {tensor for tensor, _ in kept}
-    return kept | {key: size for key, size in compiled.inputs.items() if key[0] not in saved}
-
-
-def _in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Module) -> Compiled:
-    """A module that runs as ``chunk`` again and again; ``whole``: as it would run at once."""
-    count = scope.micro_batches
-    if not scope.limits_ongoing:
-        return replace(
-            whole,
-            forward=chunk.forward * count,
-            backward=chunk.backward * count,
-            transient_bytes=chunk.transient_bytes,
-        )
-    of_chunk = sum(size for key, size in chunk.saved.items() if key[0] not in module.inputs)
-    return replace(
-        whole,
-        forward=(chunk.forward + chunk.backward) * count,
-        backward=(),
-        saved=_kept_inputs(whole, module),
-        transient_bytes=chunk.transient_bytes
-        + chunk.recomputed_bytes
-        + scope.max_ongoing * of_chunk,
-        recomputed_bytes=0,
-    )

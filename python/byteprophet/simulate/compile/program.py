@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from byteprophet.errors import UserError
+from byteprophet.simulate.compile.compiled import Compiled
 from byteprophet.simulate.compile.effects import check_effects
-from byteprophet.simulate.compile.module import Compiled, Compiler
+from byteprophet.simulate.compile.module import Compiler
 from byteprophet.simulate.compile.schedules import Action, actions_of
 from byteprophet.simulate.compile.shared import shared_once
 from byteprophet.simulate.compile.steps import Phase, Step

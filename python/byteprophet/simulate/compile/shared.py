@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.compile.module import Compiled, LocalParameter
+from byteprophet.simulate.compile.compiled import Compiled, LocalParameter
 
 
 def shared_once(

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from byteprophet.simulate.clusters.description import Cluster
-from byteprophet.simulate.compile.module import Compiled
+from byteprophet.simulate.compile.compiled import Compiled
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute, Phase, Step
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.costs.reference_operators import name_of
