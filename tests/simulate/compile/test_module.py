@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.compiled import Compiled
 from byteprophet.simulate.compile.program import compile_program
-from byteprophet.simulate.compile.steps import Collective, Compute
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute
 from byteprophet.simulate.models.catalogue import find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Kind
 from byteprophet.simulate.tree.node import Tree
 
 from ..jobs import program
@@ -51,10 +53,25 @@ def test_recomputation_repeats_the_forward_passs_all_reduces() -> None:
     assert _bytes(_layer("tp=4 recompute=full", 4)) == {("all-reduce", ("tp",)): 6 * _HIDDEN_BYTES}
 
 
-def test_context_parallel_attention_gathers_keys_and_values() -> None:
-    expected = {("all-gather", ("cp",)): 2, ("reduce-scatter", ("cp",)): 2}
-    found = _bytes(_layer("cp=4", 4))
-    assert found == {key: count * _HIDDEN_BYTES for key, count in expected.items()}
+@pytest.mark.parametrize(("copies", "gathers"), [(0, 4), (1, 2)])
+def test_context_parallel_attention_gathers_keys_and_values(copies: int, gathers: int) -> None:
+    """Megatron-LM keeps parts, and its attention's backward pass waits until they are whole again.
+
+    PyTorch keeps them whole.
+    """
+    layer = _layer(f"cp=4 copies={copies}", 4)
+    expected = {("all-gather", ("cp",)): gathers, ("reduce-scatter", ("cp",)): 2}
+    assert _bytes(layer) == {key: count * _HIDDEN_BYTES for key, count in expected.items()}
+    gathered = [
+        isinstance(step, Collective) and step.kind is CollectiveKind.ALL_GATHER
+        for step in layer.backward
+    ]
+    (at,) = (
+        number
+        for number, step in enumerate(layer.backward)
+        if isinstance(step, Compute) and step.operator.kind is Kind.ATTENTION
+    )
+    assert gathered[at - 2 : at] == [not copies] * 2
 
 
 def test_ring_attention_passes_keys_and_values_around() -> None:
@@ -66,12 +83,12 @@ def test_ring_attention_passes_keys_and_values_around() -> None:
 
 
 def test_ring_attention_needs_parts_of_keys_and_values_at_a_time() -> None:
-    """PyTorch's gathers all of them. Here attention needs more than any other operator."""
+    """PyTorch's gathers all of them in each pass. Here, attention needs more than all others."""
     model = f"{_GPT},inner=64"
     lines = ("cp=8", "cp=8 ring=1 copies=1", "cp=8 ring=1")
     whole, gathered, parts = (_layer(line, 8, model).transient_bytes for line in lines)
     assert whole == gathered
-    assert whole - parts == 2 * _HIDDEN_BYTES * (1 - 4 / 8)
+    assert whole - parts == 2 * _HIDDEN_BYTES * (2 - 4 / 8)
 
 
 def test_experts_exchange_tokens_twice_in_each_pass() -> None:
@@ -107,6 +124,27 @@ def test_saved_activations_are_those_of_korthikanti_et_al() -> None:
     assert _layer("tp=4", 4).saved_bytes == (8 + 24 / 4) * elements
     assert _layer("tp=4 sp=1", 4).saved_bytes == 32 / 4 * elements
     assert _layer("tp=1 recompute=full", 1).saved_bytes == 2 * elements
+
+
+def test_pytorch_keeps_inputs_as_they_were_gathered() -> None:
+    """DTensor gathers before an operator, so autograd keeps what it made of both norms' outputs."""
+    parts, whole = (_layer(f"tp=4 sp=1 copies={copies}", 4) for copies in (0, 1))
+    assert whole.saved_bytes - parts.saved_bytes == 2 * (1 - 1 / 4) * _HIDDEN_BYTES
+    tree = Tree(Mesh(tp=4))
+    tree.split(["heads", "inner", "sequence"], "tp")
+    tree["layers.*.mlp"].recompute()
+    strategy = replace(tree.strategy(), copies=True)
+    compiled = compile_program(build(*find_model(_GPT), 1), strategy).stages[0].blocks[1].compiled
+    kept = {name: size for (name, _), size in compiled.saved.items()}
+    assert (kept["normed1"], kept["normed2"]) == (_HIDDEN_BYTES, _HIDDEN_BYTES // 4)
+
+
+@pytest.mark.parametrize("strategy", ["tp=2 ep=2 sp=1", "tp=4 sp=1", "tp=4"])
+def test_experts_keep_all_tokens_that_they_read(strategy: str) -> None:
+    """Megatron-LM's dispatcher gathers them over tp, and its experts' layers not once more."""
+    model = "llama:layers=8,hidden=512,heads=8,sequence=256,experts=4,active_experts=2"
+    kept = {name: size for (name, _), size in _layer(strategy, 4, model).saved.items()}
+    assert kept["mlp.sent"] == 2 * _HIDDEN_BYTES
 
 
 def test_splits_of_a_node_replace_those_above() -> None:

@@ -18,8 +18,14 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.compile.chunks import Chunks
 from byteprophet.simulate.compile.compiled import Compiled, LocalParameter, Value
 from byteprophet.simulate.compile.repeats import in_micro_batches, recomputed
-from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase, Step
-from byteprophet.simulate.compile.transform import RING, in_ring, ring_of_pytorch, transform
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute, Phase, Step
+from byteprophet.simulate.compile.transform import (
+    RING,
+    gathered_axes,
+    in_ring,
+    ring_of_pytorch,
+    transform,
+)
 from byteprophet.simulate.models.module import Call, Module
 from byteprophet.simulate.operation.layout import (
     Layout,
@@ -55,7 +61,21 @@ class _Version:
     ring: Mapping[CollectiveKind, float] | None = None
 
 
-_Tape: TypeAlias = list["_Version | tuple[Operator, Splits, bool] | Compiled"]
+@dataclass(frozen=True)
+class _Ran:
+    """An operator that ran.
+
+    ``gives``: whether an input gets a gradient. ``again``: the collectives with which its backward
+    pass begins, because inputs are gathered again.
+    """
+
+    operator: Operator
+    splits: Splits
+    gives: bool
+    again: tuple[Collective, ...]
+
+
+_Tape: TypeAlias = list[_Version | _Ran | Compiled]
 
 
 class Compiler:
@@ -113,6 +133,17 @@ class Compiler:
         if not self._strategy.copies:
             return RING
         return ring_of_pytorch(self._mesh.cp, operator.size.get("queries", 1))
+
+    def gathers_again(self, operator: Operator, version: _Version) -> tuple[str, ...]:
+        """The mesh axes over which the backward pass gathers an input once more.
+
+        So do ring attention, and Megatron-LM's linear layers and attention. PyTorch keeps what it
+        gathered. So do experts, for which Megatron-LM's dispatcher gathers tokens before.
+        """
+        once = self._strategy.copies or "experts" in operator.size
+        if once and version.ring is None:
+            return ()
+        return gathered_axes(version.stored, version.layout)
 
     def keeps_gate(self, operator: Operator) -> bool:
         """Whether an activation is two operators, of which the first keeps what its gate gives."""
@@ -197,16 +228,17 @@ class _Module:
                 self._saved[access.tensor, layout] = size
             if self._compiler.keeps_gate(operator):
                 self._saved[f"{access.tensor}.gate", layout] = size
+        again: list[Collective] = []
         for access in operator.inputs:
             if access.tensor in operator.saved:
-                self._save(operator, access, versions[access.tensor])
+                again += self._save(operator, access, versions[access.tensor])
         for access in operator.temporary:
             layout = output_layout(access, splits)
             working += local_bytes(operator, access, layout, self._mesh)
         self._work_with(working)
         self._parameters += self._local_parameters(operator, splits, scope)
         gives = any(access.differentiable for access in operator.inputs)
-        self._tape.append((operator, splits, gives))
+        self._tape.append(_Ran(operator, splits, gives, tuple(again)))
         self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
         if operator.features is not None:
             self._complete(operator.outputs)
@@ -263,20 +295,31 @@ class _Module:
         self._peak_bytes = max(self._peak_bytes, kept + working_bytes)
 
     def _working_bytes(self, operator: Operator, access: Access, version: _Version) -> int:
-        """The bytes of the gradient of an input; of one that goes around a ring, of its parts."""
+        """The bytes of the gradient of an input, and of an input that cp ranks gather again.
+
+        Of one that goes around a ring, those of its parts.
+        """
         if version.ring == RING:
             return _PARTS_IN_RING * local_bytes(operator, access, version.stored, self._mesh)
-        return local_bytes(operator, access, version.layout, self._mesh)
+        twice = "cp" in self._compiler.gathers_again(operator, version)
+        return (1 + twice) * local_bytes(operator, access, version.layout, self._mesh)
 
-    def _save(self, operator: Operator, access: Access, version: _Version) -> None:
-        """Keep an input. One that was gathered is kept as it was before, and gathered again.
+    def _save(
+        self, operator: Operator, access: Access, version: _Version
+    ) -> tuple[Collective, ...]:
+        """Keep an input. One that the backward pass gathers again is kept as it was before.
 
-        That is what Megatron's sequence parallelism and ring attention do, behind other work.
+        Returns the collectives that the operator's backward pass waits for. Those over tp, and
+        those of ring attention, are behind other work.
         """
-        smaller = version.stored.parts(self._mesh) > version.layout.parts(self._mesh)
-        layout = version.stored if smaller and not version.stored.partial else version.layout
+        axes = self._compiler.gathers_again(operator, version)
+        layout = version.stored if axes else version.layout
         size = local_bytes(operator, access, layout, self._mesh)
         self._saved.setdefault((access.tensor, layout), size)
+        if "cp" not in axes or version.ring is not None:
+            return ()
+        whole = version.whole_bytes
+        return transform(version.stored, version.layout, whole, self._mesh, Phase.BACKWARD)
 
     def _version(self, operator: Operator, access: Access, splits: Splits) -> _Version:
         """The tensor in the layout that ``operator`` needs; made now unless it is there."""
@@ -349,7 +392,7 @@ class _Module:
             replace(one, path=f"{call.name}.{one.path}") for one in self._parameters[first:]
         )
 
-    def _backward(self, entry: _Version | tuple[Operator, Splits, bool] | Compiled) -> list[Step]:
+    def _backward(self, entry: _Version | _Ran | Compiled) -> list[Step]:
         if isinstance(entry, Compiled):
             return list(entry.backward)
         if isinstance(entry, _Version):
@@ -359,12 +402,11 @@ class _Module:
             target = entry.stored.gradient
             moves = transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD)
             return list(in_ring(moves, entry.ring)[0] if entry.ring else moves)
-        operator, splits, learns = entry
-        items = tuple(splits.items())
+        operator, items = entry.operator, tuple(entry.splits.items())
         steps: list[Step] = []
         weighted = operator.kind in WEIGHTED
-        if learns or (operator.trained and not weighted):
+        if entry.gives or (operator.trained and not weighted):
             steps.append(Compute(operator, items, Phase.BACKWARD))
         if operator.trained and weighted:
             steps.append(Compute(operator, items, Phase.WEIGHT))
-        return steps
+        return [*entry.again, *steps] if steps else []

@@ -24,7 +24,7 @@ def recomputed(compiled: Compiled, module: Module, strategy: Strategy) -> Compil
     if not compiled.backward:
         return compiled
     again = tuple(replace(step, phase=Phase.RECOMPUTE) for step in compiled.forward)
-    made = sum(size for key, size in compiled.saved.items() if key[0] not in module.inputs)
+    made = _made_bytes(compiled, module)
     kept = made if strategy.delays_weights else 0
     return replace(
         compiled,
@@ -36,10 +36,17 @@ def recomputed(compiled: Compiled, module: Module, strategy: Strategy) -> Compil
 
 
 def _kept_inputs(compiled: Compiled, module: Module) -> dict[tuple[str, Layout], int]:
-    """What is kept if only inputs are: those that no operator saves, such as a sum's, too."""
-    kept = {key: size for key, size in compiled.saved.items() if key[0] in module.inputs}
-    saved = {tensor for tensor, _ in kept}
-    return kept | {key: size for key, size in compiled.inputs.items() if key[0] not in saved}
+    """What is kept if only inputs are, as they come: those that no operator saves, too."""
+    come = {tensor for tensor, _ in compiled.inputs}
+    others = set(module.inputs) - come
+    kept = {key: size for key, size in compiled.saved.items() if key[0] in others}
+    return kept | dict(compiled.inputs)
+
+
+def _made_bytes(compiled: Compiled, module: Module) -> int:
+    """What is kept besides inputs, also what inputs were gathered into."""
+    kept = _kept_inputs(compiled, module)
+    return sum(size for key, size in compiled.saved.items() if key not in kept)
 
 
 def in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Module) -> Compiled:
@@ -52,7 +59,7 @@ def in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Mod
             backward=chunk.backward * count,
             transient_bytes=chunk.transient_bytes,
         )
-    of_chunk = sum(size for key, size in chunk.saved.items() if key[0] not in module.inputs)
+    of_chunk = _made_bytes(chunk, module)
     return replace(
         whole,
         forward=(chunk.forward + chunk.backward) * count,

@@ -53,6 +53,12 @@ def transform(
     return tuple(done)
 
 
+def gathered_axes(source: Layout, target: Layout) -> tuple[str, ...]:
+    """The mesh axes over which a tensor is gathered, if nothing else brings it into ``target``."""
+    scattered, moved, reduced, gathered, kept = _changes(source, target)
+    return () if scattered or moved or reduced or kept else tuple(gathered)
+
+
 def ring_of_pytorch(ranks: int, repeats: int) -> dict[CollectiveKind, float]:
     """As ``RING``, for ``torch.distributed.tensor.experimental.context_parallel``.
 

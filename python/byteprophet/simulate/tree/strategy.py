@@ -128,7 +128,8 @@ class Strategy:
             gathers out of a flat buffer, and gradients into one; a functional collective along
             another dimension than the first copies the whole tensor; gradients of several
             micro-batches are added up in an operator of their own; and so are the results of the
-            steps of ring attention.
+            steps of ring attention. Inputs that were gathered are also kept so, where Megatron-LM
+            keeps parts and gathers them again.
         launch_blocking: whether the GPU waits for the host at every launch.
         eager: whether operators count that PyTorch runs without compilation, besides those of
             Megatron-LM: sums of the gradients of biases, copies of the gradients of queries, keys
