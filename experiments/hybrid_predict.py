@@ -162,7 +162,8 @@ def _described(table: CostTable, rate_bps: int) -> Cluster:
         launch_ns=1,
         reserved_bytes=1,
     )
-    node = Node(gpus=1, gpu_bytes_per_s=1 << 40, efficiency=1.0, step_ns=1, base_ns=_BASE_NS)
+    unused = rate_bps // 8  # nothing travels in a node
+    node = Node(gpus=1, gpu_bytes_per_s=unused, efficiency=1.0, step_ns=1, base_ns=_BASE_NS)
     network = Network(
         adapters=1,
         adapter_bits_per_s=rate_bps // _HALVED,

@@ -10,6 +10,7 @@ from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
 from byteprophet.simulate.costs.link_rings import ring_count
+from byteprophet.simulate.costs.sources import with_collectives
 from byteprophet.simulate.operation.mesh import Mesh
 
 _ALL_REDUCE, _GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
@@ -122,3 +123,21 @@ def test_the_slowest_group_of_a_node_counts() -> None:
         for gpus in ((0, 4), (3, 7))
     )
     assert costs.transfer(_ALL_REDUCE, group, 1 << 20).size_bytes == one == 2 * two
+
+
+@pytest.mark.parametrize("kind", list(CollectiveKind))
+def test_ranks_that_are_alone_in_their_nodes_use_no_links_in_them(kind: CollectiveKind) -> None:
+    """Slow links in nodes were taken for the limit, and then measured times did not count."""
+    size, cluster, seven_s = 1 << 30, find_cluster("dgx-h100"), 7e9
+    found = []
+    for rate in (10**9, 450 * 10**9):
+        modelled = replace(cluster, node=replace(cluster.node, gpus=1, gpu_bytes_per_s=rate))
+        measured = with_collectives(modelled, [(kind.value, 4, size, seven_s)])
+        for one in (modelled, measured):
+            costs = CollectiveCosts(one, Mesh(dp=4))
+            found.append(costs.alone_ns(costs.transfer(kind, Group(local=1, nodes=4), size)))
+    assert found[:2] == found[2:]
+    if kind is CollectiveKind.SEND:  # a message was measured, and not parts that go around
+        assert found[1] > 10 * found[0]
+    else:
+        assert found[1] == pytest.approx(seven_s)

@@ -164,6 +164,8 @@ class CollectiveCosts:
             outside = inside if nodes > 1 else 0.0
         else:
             outside, inside = (through / group.local if nodes > 1 else 0.0), through
+        if group.local == 1:
+            inside = 0.0  # links in the node carry nothing
         inside *= self._slowdown(group) if nodes == 1 else 1.0
         uplink = uplink_part(kind, group)
         crosses = outside / self._network_rate(uplink) > inside / self.node_bytes_per_ns
@@ -182,8 +184,7 @@ class CollectiveCosts:
             )
             latency_ns = min(ring_ns, tree_ns)
         if crosses:
-            other = inside / outside if group.local > 1 else 0.0
-            found = Transfer(True, outside, latency_ns, uplink, other, passes)
+            found = Transfer(True, outside, latency_ns, uplink, inside / outside, passes)
             return found if group.local > 1 else self._as_measured(wanted, ranks, size_bytes, found)
         other = outside / inside if inside else 0.0
         return Transfer(False, inside, latency_ns, uplink * other, other, passes)
