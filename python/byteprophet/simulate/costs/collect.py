@@ -95,7 +95,7 @@ def collect_in_job(
     """
     torch = _torch()
     device = _device(torch, device)
-    with in_job(torch, device) as distributed:
+    with in_job(torch, device, seconds) as distributed:
         first = distributed.get_rank() == 0
         table = collect(device, seconds, say, passes, kept) if first else None
         silent = say if first else lambda _: None

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.table import MeasuredCollective
 
@@ -21,13 +22,25 @@ _SIZES = {"cpu": range(16, 24), "cuda": range(16, 30, 2)}
 """Logarithms of bytes of the whole tensor."""
 _PAUSE_S = 0.02
 _REPEATS = 5
-_TIMEOUT = timedelta(hours=1)
-"""In which rank 0 has measured its own device."""
+_UNCOUNTED = timedelta(hours=1)
+"""In which rank 0 has measured what the seconds for matrix products do not count."""
 
 
 def ranks_of_job() -> int:
-    """The number of ranks of the job that this process is in, by the variables of torchrun."""
-    return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
+    """The number of ranks of the job that this process is in, by the variables of torchrun.
+
+    Raises:
+        UserError: several of them share a node, so their collectives would not cross the network.
+    """
+    if "RANK" not in os.environ:
+        return 1
+    local = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if local != "1":
+        raise UserError(
+            f"costs collect: {local} ranks of the job share this node (LOCAL_WORLD_SIZE), but "
+            "collectives are measured between nodes: start one rank on each"
+        )
+    return int(os.environ["WORLD_SIZE"])
 
 
 def is_first_rank() -> bool:
@@ -36,12 +49,16 @@ def is_first_rank() -> bool:
 
 
 @contextmanager
-def in_job(torch: Any, device: str) -> Iterator[Any]:
-    """Join the other ranks; gives ``torch.distributed``."""
+def in_job(torch: Any, device: str, seconds: float) -> Iterator[Any]:
+    """Join the other ranks; gives ``torch.distributed``.
+
+    ``seconds``: for how long rank 0 measures matrix products, while the others wait for it.
+    """
     distributed = torch.distributed
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=_TIMEOUT)
+    timeout = _UNCOUNTED + timedelta(seconds=seconds)
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timeout)
     try:
         yield distributed
     finally:
