@@ -90,6 +90,28 @@ def test_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli([*call, "1GiB"]) == 0
 
 
+def test_every_batch_that_does_not_fit_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the last one was looked at. Peaks stop where memory ran out, so all seemed to fit."""
+    call = ["memory", "trained:training", "--batch", "8192,4096,64", "--limit", "100MiB"]
+    assert run_cli(call) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    for size, fits in (("8192", False), ("4096", False), ("64", True)):
+        (row,) = (line for line in lines if line.startswith(f"{size} "))
+        assert row.endswith("does not fit") != fits
+        assert any(line.startswith(f"Batch {size} does not fit: ") for line in lines) != fits
+
+
+def test_says_which_gpus_were_compared_with_measurements(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    titles = {}
+    for more in ([], ["--gpu", "a100"]):
+        assert run_cli(["memory", "trained:training", "--batch", "64", *more]) == 0
+        titles[len(more)] = " ".join(capsys.readouterr().out.split())
+    assert titles[0].startswith("Peaks on h200 in MiB batch")
+    assert titles[2].startswith("Peaks on a100 in MiB (a100 was not compared with measurements)")
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [

@@ -16,7 +16,7 @@ from byteprophet.cli.sizes import parse_size
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
-from byteprophet.memory.cuda.gpu import GPUS
+from byteprophet.memory.cuda.gpu import DEFAULT, GPUS
 from byteprophet.report.console import table_console
 from byteprophet.simulate.models.own_code import import_make, refusing_failures
 from byteprophet.whole_files import write_whole
@@ -37,10 +37,10 @@ on the meta device; docs/gpu-memory.md).
 
 The iteration runs three times without data, and PyTorch's caching allocator is simulated. Prints
 the peaks of allocated and reserved memory, as torch.cuda.max_memory_allocated and
-max_memory_reserved would give them, and what lives at the peak. Ends with status 1 if the last
-batch size does not fit --limit.
+max_memory_reserved would give them, and what lives at the peak. Ends with status 1 if a batch size
+does not fit --limit.
 
-Example: byteprophet memory iteration:training --batch 8,16 --gpu h100 --limit 79GiB
+Example: byteprophet memory iteration:training --batch 8,16 --limit 139GiB
 """
 
 
@@ -52,10 +52,10 @@ def register(app: typer.Typer) -> None:
 def memory(
     training: Annotated[str, typer.Argument(metavar="TRAINING", help="module:function.")],
     batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")],
-    gpu: Annotated[str, typer.Option(help=f"One of {', '.join(GPUS)}.")] = "h100",
+    gpu: Annotated[str, typer.Option(help=f"One of {', '.join(GPUS)}.")] = DEFAULT,
     limit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What the allocator may take, e.g. 79GiB."),
+        typer.Option(metavar="SIZE", help="What the allocator may take, e.g. 139GiB."),
     ] = None,
     recompute: Annotated[
         str | None,
@@ -79,7 +79,7 @@ def memory(
         rows = [{"batch": size, **dataclasses.asdict(peak)} for size, peak in peaks.items()]
         content = {"schema": SCHEMA, "gpu": gpu, "limit_bytes": limit_bytes, "rows": rows}
         write_whole(json_file, json.dumps(content, indent=1) + "\n")
-    return 0 if peaks[batches[-1]].failed is None else 1
+    return 1 if any(peak.failed for peak in peaks.values()) else 0
 
 
 def _batch(text: str) -> int:
@@ -107,8 +107,11 @@ def _predict(
 
 def _print(peaks: dict[int, CudaPeak], gpu: str) -> None:
     console = table_console()
-    table = Table(box=box.SIMPLE_HEAD, title=f"Peaks on {gpu} in MiB", title_justify="left")
-    for name in ("batch", "allocated", "reserved", "split", "segments", "retries"):
+    title = f"Peaks on {gpu} in MiB"
+    if not GPUS[gpu].was_compared:
+        title += f" ({gpu} was not compared with measurements)"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    for name in ("batch", "allocated", "reserved", "split", "segments", "retries", ""):
         table.add_column(name, justify="right")
     for size, peak in peaks.items():
         sizes = (peak.allocated_bytes, peak.reserved_bytes, peak.inactive_split_bytes)
@@ -117,11 +120,13 @@ def _print(peaks: dict[int, CudaPeak], gpu: str) -> None:
             *(f"{each / _MIB:.1f}" for each in sizes),
             str(peak.segments),
             str(peak.retries),
+            "" if peak.failed is None else "does not fit",
         )
     console.print(table)
+    for size, peak in peaks.items():
+        if peak.failed is not None:
+            console.print(f"Batch {size} does not fit: {peak.failed}")
     size, last = next(reversed(peaks.items()))
-    if last.failed is not None:
-        console.print(f"Batch {size} does not fit: {last.failed}")
     title = f"What lives then, batch {size}, in MiB"
     living = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     living.add_column("made by")

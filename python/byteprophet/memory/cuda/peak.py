@@ -19,7 +19,7 @@ from byteprophet.memory.cuda.caching_allocator import (
     Row,
 )
 from byteprophet.memory.cuda.device import allow_cuda, autocast_on_cuda
-from byteprophet.memory.cuda.gpu import GPUS, Gpu
+from byteprophet.memory.cuda.gpu import DEFAULT, GPUS, Gpu
 from byteprophet.memory.cuda.sequence import AsOnCuda, Event, Recorder
 from byteprophet.memory.training import Training, checkpointed
 from byteprophet.memory.without_data import without_data
@@ -55,7 +55,7 @@ class CudaPeak:
 
 def predict_cuda_peak(
     training: Training,
-    gpu: Gpu = GPUS["h200"],
+    gpu: Gpu = GPUS[DEFAULT],
     checkpointed_paths: Iterable[str] = (),
     limit_bytes: int | None = None,
     before_bytes: Sequence[int] | None = None,
