@@ -206,6 +206,16 @@ def test_runs_are_read(tmp_path: Path, name: str) -> None:
     assert run.text == "gpt3-175b on 8 GPUs, tp=8"
 
 
+def test_a_runs_strategy_may_be_a_file(tmp_path: Path) -> None:
+    path, strategy = tmp_path / "runs.csv", tmp_path / "strategy.toml"
+    split = 'split = { tp = ["heads", "inner", "vocabulary"] }'
+    strategy.write_text(f'[mesh]\ntp = 8\n[nodes.""]\n{split}\n', encoding="utf-8")
+    row = f"gpt3-175b,{strategy},8,0.25"
+    path.write_text(f"model,strategy,gpus,seconds\n{row}\n", encoding="utf-8")
+    (run,) = read_runs(path, CLUSTER)
+    assert run.program.strategy.mesh.tp == 8
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -136,3 +136,25 @@ def test_qwen2_has_biases_of_queries_keys_and_values(tmp_path: Path) -> None:
     }
     path.write_text(json.dumps(config), encoding="utf-8")
     assert build(*find_model(str(path)), 1).parameters() == 494_032_768
+
+
+@pytest.mark.parametrize("family", ["mistral", "mixtral", "qwen2"])
+def test_null_heads_of_keys_are_as_many_as_those_of_queries(family: str, tmp_path: Path) -> None:
+    """As transformers reads it. A key that is missing is another number in each family."""
+    path = tmp_path / "config.json"
+    config = {
+        "model_type": family,
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "vocab_size": 256,
+        "max_position_embeddings": 512,
+        "sliding_window": None,
+        "num_local_experts": 4,
+    }
+    path.write_text(json.dumps(config | {"num_key_value_heads": None}), encoding="utf-8")
+    assert find_model(str(path))[1].kv_heads == 4
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError, match="num_key_value_heads is missing"):
+        find_model(str(path))

@@ -3,8 +3,9 @@
     model,strategy,gpus,seconds
     gpt3-175b,tp=8 pp=16 micro_batches=192,1024,21.3
 
-A TOML file has a table ``[[runs]]`` with the same keys for each run. ``seconds`` is the time of an
-iteration. ``sequence`` is optional: the tokens of a sample.
+A TOML file has a table ``[[runs]]`` with the same keys for each run. ``strategy`` is a line or the
+path of a file, as for ``simulate --strategy``. ``seconds`` is the time of an iteration.
+``sequence`` is optional: the tokens of a sample.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.load import load_model
-from byteprophet.simulate.tree.one_line import parse_strategy
+from byteprophet.simulate.tree.file import given_strategy
 
 _KEYS = ("model", "strategy", "gpus", "seconds")
 
@@ -81,7 +82,7 @@ def _run(where: str, row: Mapping[str, Any], cluster: Cluster) -> MeasuredRun:
     given = row.get("sequence", "")
     sequence = None if given == "" else int(_number(where, "sequence", given, whole=True))
     try:
-        chosen = parse_strategy(strategy, int(gpus))
+        chosen = given_strategy(strategy, int(gpus))
         result = simulate(load_model(model, chosen.samples, sequence), chosen, cluster)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None

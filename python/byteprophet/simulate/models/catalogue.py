@@ -241,7 +241,8 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
     # Where a family's default is a number of its own, the file must have it.
     most = 2048 if family == "llama" else None
     positions = number("max_position_embeddings", "n_positions", default=most)
-    kv_heads = heads if family == "llama" else None
+    # Null means the heads of queries in every family.
+    kv_heads = heads if family == "llama" or "num_key_value_heads" in config else None
     inner = _INNER * hidden if family == "gpt2" else None
     return TransformerConfig(
         layers=layers,

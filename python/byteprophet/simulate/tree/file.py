@@ -27,6 +27,7 @@ from typing import Any
 from byteprophet.errors import UserError
 from byteprophet.input_files import parse_table, read_text
 from byteprophet.simulate.operation.mesh import AXES, Mesh
+from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.simulate.tree.strategy import Rule, Strategy
 
 _SETTINGS = {
@@ -34,6 +35,17 @@ _SETTINGS = {
 }
 _SCHEDULE = {"micro_batches": int, "max_ongoing": int, "along": str}
 _TYPES = {"int": int, "bool": bool, "str": str}
+
+
+def given_strategy(text: str, gpus: int) -> Strategy:
+    """The strategy that a user gives: a line of KEY=VALUE, or the path of a file.
+
+    Raises:
+        UserError: as ``parse_strategy`` and ``read_strategy``.
+    """
+    if text.endswith(".toml"):
+        return read_strategy(Path(text), gpus)
+    return parse_strategy(text, gpus)
 
 
 def read_strategy(path: Path, gpus: int) -> Strategy:
