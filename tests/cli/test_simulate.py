@@ -62,6 +62,7 @@ def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: P
         ([*_GPT, "tp=16 pp=8 sp=1 zero=9"], "zero is 9"),
         ([*_GPT, "tp=5"], "there are 1024 GPUs"),
         ([*_GPT, "tp=128"], "layers.0.attention.qkv: heads has size 96"),
+        ([*_ANY, "gpt2", "--strategy", "tp=4"], "Megatron-LM pads it: set vocabulary=50688, as in"),
         (["simulate", "nothing", "--cluster", "dgx-a100", "--gpus", "8"], "model nothing: not"),
         (["simulate", "gpt2", "--cluster", "nowhere", "--gpus", "8"], "cluster nowhere"),
         (["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "0"], "--gpus 0"),
@@ -117,15 +118,19 @@ def test_says_before_the_work_that_nothing_could_be_written(
 def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "8"]
-    assert run_cli([*call, "--json", str(out)]) == 0
+    assert run_cli([*call, "--json", str(out), "--strategy", "precision=fsdp2"]) == 0
     found = json.loads(out.read_text(encoding="utf-8"))
+    assert all(one["strategy"].endswith(" precision=fsdp2") for one in found)
     best = min((one for one in found if one["fits"]), key=lambda one: one["iteration_ns"])
     printed = capsys.readouterr().out
     assert best["strategy"] in printed
     assert "8 samples of 1,024 tokens per iteration" in " ".join(printed.split())
-    assert "Not simulated" in printed  # 50,257 rows of the embedding cannot be split
+    assert "Not simulated with tp=2, 4, 8: the vocabulary of 50257 cannot be divided so." in printed
+    assert "as in gpt2:vocabulary=51200" in printed
     assert run_cli([*call, "--strategy", "tp=8"]) == 2
-    assert "--strategy cannot be combined with --batch" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--strategy with --batch: tp: is searched for" in error
+    assert error.count("\n") == 1
 
 
 def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

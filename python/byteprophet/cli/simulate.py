@@ -30,13 +30,14 @@ from byteprophet.simulate.clusters.write import write_cluster
 from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sources
 from byteprophet.simulate.execute.failures import Failures
 from byteprophet.simulate.execute.kept import Job
+from byteprophet.simulate.execute.search import fixed_keys
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
 from byteprophet.simulate.execute.workload import workload_of
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
 from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.load import VISION, load_model
-from byteprophet.simulate.tree.file import read_strategy
-from byteprophet.simulate.tree.one_line import HELP, parse_strategy
+from byteprophet.simulate.tree.file import given_strategy
+from byteprophet.simulate.tree.one_line import HELP
 from byteprophet.whole_files import write_whole
 from byteprophet.workload import to_toml
 
@@ -53,11 +54,15 @@ takes a batch size and returns a torch.nn.Module and its inputs.
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --strategy "tp=8 pp=16
 micro_batches=192"
 
-With --batch in place of --strategy, the usual combinations of tp, pp, dp, ep (of models with
-experts), micro-batch, schedule, zero and recompute are searched, on all cores. The fastest that fit
-into memory are shown, and all than which no other is both as fast and as small.
+With --batch, the usual combinations of tp, pp, dp, ep (of models with experts), micro-batch,
+schedule, zero and recompute are searched, on all cores. The fastest that fit into memory are shown,
+and all than which no other is both as fast and as small. --strategy then gives other keys, which
+all of them have.
 
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536
+
+Example: byteprophet simulate llama3-8b --cluster dgx-h100 --gpus 64 --batch 512 --strategy
+"precision=fsdp2 copies=1"
 
 With --out, a page that explains the result and a trace for https://ui.perfetto.dev are written, and
 a search that was interrupted goes on where it was.
@@ -152,17 +157,13 @@ def simulate(
     if batch is not None:
         if calibrate_file is not None:
             raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
-        if strategy:
-            raise UserError("--strategy cannot be combined with --batch, which searches for one")
         if straggler or jitter or failures or workload:
             raise UserError(
                 "--straggler, --jitter, --gpu-mtbf and --workload need --strategy, not --batch"
             )
-        return search_strategies(Job(model, cluster, gpus, batch, sequence, costs), out, json_file)
-    if strategy.endswith(".toml"):
-        chosen = read_strategy(Path(strategy), gpus)
-    else:
-        chosen = parse_strategy(strategy, gpus)
+        job = Job(model, cluster, gpus, batch, sequence, costs, fixed_keys(strategy))
+        return search_strategies(job, out, json_file)
+    chosen = given_strategy(strategy, gpus)
     console = table_console()
     machines = cluster_with_costs(cluster, costs)
     targets = {"--json": json_file, "--workload": workload, "--save-cluster": save_cluster}

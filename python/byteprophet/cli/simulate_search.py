@@ -17,7 +17,7 @@ from byteprophet.report.console import progress_bar, table_console
 from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.costs.sources import cluster_with_costs
 from byteprophet.simulate.execute.kept import Found, Job, Kept
-from byteprophet.simulate.execute.search import pareto, search
+from byteprophet.simulate.execute.search import pareto, search, undivided_vocabulary
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.load import Source, load_source
 from byteprophet.simulate.tree.one_line import parse_strategy
@@ -54,6 +54,8 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     )
     console.print(_table(fitting, front))
     console.print("\n* no other strategy is both as fast and as small")
+    if vocabulary := undivided_vocabulary(job, source(1)):
+        console.print(vocabulary, soft_wrap=True)
     for reason, count in refused.most_common(1):
         console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
     if out is not None and fitting:

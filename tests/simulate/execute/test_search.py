@@ -17,6 +17,7 @@ from byteprophet.simulate.execute.search import (
     candidates,
     evaluate,
     evaluate_family,
+    fixed_keys,
     pareto,
     search,
 )
@@ -37,6 +38,18 @@ def test_candidates_have_the_batch_and_the_gpus() -> None:
         strategy = parse_strategy(line, _JOB.gpus)
         assert strategy.samples * strategy.micro_batches == _JOB.batch
         assert strategy.mesh.ranks == _JOB.gpus
+
+
+def test_keys_that_are_not_searched_for_hold_for_all_candidates() -> None:
+    job = replace(_JOB, fixed=fixed_keys("precision=fsdp2,  copies=1"))
+    lines = list(candidates(job, 8, _GPT2))
+    assert lines == [f"{line} precision=fsdp2 copies=1" for line in candidates(_JOB, 8, _GPT2)]
+    keys = {item.partition("=")[0] for line in candidates(_JOB, 8, _GPT2) for item in line.split()}
+    for key in sorted(keys | {"cp", "ep", "ring"}):
+        with pytest.raises(UserError, match=f"{key}: is searched for"):
+            fixed_keys(f"copies=1 {key}=1")
+    with pytest.raises(UserError, match="expected KEY=VALUE"):
+        fixed_keys("strategy.toml")
 
 
 def test_the_fastest_comes_first_whoever_simulates_it() -> None:
@@ -89,7 +102,8 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert len(Kept(tmp_path / "search.json").load(_JOB, cluster)) == len(whole)
     other = replace(cluster, network=replace(cluster.network, step_ns=1))
     assert Kept(tmp_path / "search.json").load(_JOB, other) == {}
-    assert Kept(tmp_path / "search.json").load(replace(_JOB, batch=8), cluster) == {}
+    for job in (replace(_JOB, batch=8), replace(_JOB, fixed="copies=1")):
+        assert Kept(tmp_path / "search.json").load(job, cluster) == {}
     (tmp_path / "search.json").write_text('{"format": 3', encoding="utf-8")
     assert Kept(tmp_path / "search.json").load(_JOB, cluster) == {}
 

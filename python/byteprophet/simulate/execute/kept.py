@@ -27,7 +27,10 @@ _EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """What is searched for: a model, cluster and costs by name or file, GPUs, samples."""
+    """What is searched for: a model, cluster and costs by name or file, GPUs, samples.
+
+    ``fixed``: keys of a strategy in one line that all candidates have.
+    """
 
     model: str
     cluster: str
@@ -35,6 +38,7 @@ class Job:
     batch: int
     sequence: int | None = None
     costs: str = ""
+    fixed: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from byteprophet.simulate.execute.simulate import (
 )
 from byteprophet.simulate.models.load import Source
 from byteprophet.simulate.models.module import Model
-from byteprophet.simulate.tree.one_line import parse_strategy
+from byteprophet.simulate.tree.one_line import given_keys, parse_strategy
+from byteprophet.simulate.tree.scope import VOCABULARY, padding_advice
 from byteprophet.simulate.tree.strategy import LARGEST
 
 _MOST_PP = _MOST_CP = 64
@@ -38,9 +39,32 @@ _LONG = 32_768
 """Tokens of a sequence from which context parallelism is usual."""
 _TOGETHER = 2
 """Families that a process gets at a time."""
+_SEARCHED = (
+    *("tp", "pp", "dp", "cp", "ep", "sp", "ring", "micro_batch", "micro_batches"),
+    *("schedule", "chunks", "zero", "recompute"),
+)
+"""Keys of which candidates differ."""
 Family = tuple[str, ...]
 """Strategies, each in one line, that differ in their micro-batches only; the smallest come first.
 """
+
+
+def fixed_keys(text: str) -> str:
+    """The keys that all candidates are to have, as they stand in them.
+
+    Args:
+        text: a part of a strategy in one line.
+
+    Raises:
+        UserError: a key is not known, or its value is searched for.
+    """
+    for key in given_keys(text):
+        if key in _SEARCHED:
+            raise UserError(
+                f"--strategy with --batch: {key}: is searched for: give other keys, such as "
+                "precision=fsdp2"
+            )
+    return " ".join(text.replace(",", " ").split())
 
 
 def candidates(job: Job, gpus_per_node: int, model: Model) -> Iterator[str]:
@@ -52,9 +76,9 @@ def _families(
     job: Job, gpus_per_node: int, degrees: Sequence[int], model: Model
 ) -> Iterator[Family]:
     """All candidates with these context-parallel ``degrees``."""
-    experts = _experts(model)
-    within = job.gpus if job.gpus <= gpus_per_node else gcd(job.gpus, gpus_per_node)
-    for tp in _divisors(within):
+    experts = _parts(model, "experts") or 1
+    fixed = f" {job.fixed}" if job.fixed else ""
+    for tp in _tensor_degrees(job, gpus_per_node):
         for cp in degrees:
             left = job.gpus // (tp * cp)
             if left * tp * cp != job.gpus:
@@ -68,7 +92,13 @@ def _families(
                     mesh += f" ep={ep}" if ep > 1 else ""
                     mesh += f" cp={cp} ring=1" if cp > 1 else ""
                     sequence = " sp=1" if tp > 1 and model.tokens > 1 else ""
-                    yield from _shaped(job.batch // dp, mesh, _variants(sequence, pp, dp * cp))
+                    variants = _variants(sequence, pp, dp * cp, fixed)
+                    yield from _shaped(job.batch // dp, mesh, variants)
+
+
+def _tensor_degrees(job: Job, gpus_per_node: int) -> list[int]:
+    """The tensor-parallel degrees of candidates; the last one is a multiple of all."""
+    return _divisors(job.gpus if job.gpus <= gpus_per_node else gcd(job.gpus, gpus_per_node))
 
 
 def _shaped(samples: int, mesh: str, variants: Iterable[str]) -> Iterator[Family]:
@@ -80,13 +110,13 @@ def _shaped(samples: int, mesh: str, variants: Iterable[str]) -> Iterator[Family
         )
 
 
-def _variants(sequence: str, pp: int, replicas: int) -> Iterator[str]:
+def _variants(sequence: str, pp: int, replicas: int, fixed: str) -> Iterator[str]:
     schedules = ["", " schedule=interleaved chunks=2", " schedule=zb1p"] if pp > 1 else [""]
     shards = [""] if replicas == 1 else [" zero=1"] if pp > 1 else [" zero=1", " zero=3"]
     for schedule in schedules:
         for shard in shards:
             for recompute in ("", " recompute=full"):
-                yield sequence + schedule + shard + recompute
+                yield sequence + schedule + shard + recompute + fixed
 
 
 def _powers(most: int) -> list[int]:
@@ -97,11 +127,24 @@ def _divisors(of: int, most: int = LARGEST) -> list[int]:
     return [one for one in range(1, min(of, most) + 1) if of % one == 0]
 
 
-def _experts(model: Model) -> int:
-    """The largest number of ranks that can divide the experts of all layers; 1: it has none."""
+def _parts(model: Model, dim: str) -> int:
+    """The largest number of ranks that can divide a dimension everywhere; 0: there is none."""
     modules = {id(call.module): call.module for call in model.blocks}.values()
     operators = (each for module in modules for _, each in module.operators())
-    return gcd(*(each.size.get("experts", 0) for each in operators)) or 1
+    return gcd(*(each.size.get(dim, 0) for each in operators))
+
+
+def undivided_vocabulary(job: Job, model: Model) -> str:
+    """Which tensor-parallel degrees do not divide a model's vocabulary; empty: all do."""
+    gpus_per_node = _cluster(job.cluster, job.costs).node.gpus
+    size, degrees = _parts(model, VOCABULARY), _tensor_degrees(job, gpus_per_node)
+    refused = [str(tp) for tp in degrees if size % tp]
+    if not refused:
+        return ""
+    return (
+        f"Not simulated with tp={', '.join(refused)}: the vocabulary of {size} cannot be divided "
+        f"so. {padding_advice(size, degrees[-1])}"
+    )
 
 
 @lru_cache(maxsize=1)

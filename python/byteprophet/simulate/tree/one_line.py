@@ -100,6 +100,16 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
     return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 
 
+def given_keys(text: str) -> list[str]:
+    """The keys in a line, or in a part of one.
+
+    Raises:
+        UserError: a key is not known or given twice, or its value is of another type.
+    """
+    texts, numbers = _parsed(text)
+    return [*texts, *numbers]
+
+
 def _parsed(text: str) -> tuple[dict[str, str], dict[str, int]]:
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}

@@ -15,6 +15,9 @@ from byteprophet.simulate.operation.operator import Operator
 from byteprophet.simulate.tree.strategy import Rule, Strategy
 
 _Pending = tuple[tuple[int, tuple[str, ...]], ...]
+VOCABULARY = "vocabulary"
+_VOCABULARY_PER_RANK = 128
+"""Megatron-LM pads a vocabulary to a multiple of this for each tensor-parallel rank."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +94,30 @@ class Scope:
         for dim, axes in found.items():
             parts = mesh.parts(axes)
             if operator.size[dim] % parts:
-                advice = (
-                    f"; a strategy file can leave it whole: split = {{ {axes[-1]} = [] }}"
-                    if dim == operator.features
-                    else ""
-                )
                 raise UserError(
                     f"strategy: {self.path}: {dim} has size {operator.size[dim]}, which cannot be "
-                    f"split into {parts} equal parts (over {' x '.join(axes)}){advice}"
+                    f"split into {parts} equal parts (over {' x '.join(axes)})"
+                    f"{_advice(operator, dim, parts, axes)}"
                 )
         return found
+
+
+def padding_advice(vocabulary: int, tp: int) -> str:
+    """What to do about a vocabulary that tensor-parallel ranks cannot divide."""
+    step = _VOCABULARY_PER_RANK * tp
+    padded = -(-vocabulary // step) * step
+    return (
+        f"Megatron-LM pads it: set vocabulary={padded}, as in gpt2:vocabulary={padded}, or "
+        "vocab_size in a config.json"
+    )
+
+
+def _advice(operator: Operator, dim: str, parts: int, axes: tuple[str, ...]) -> str:
+    if dim == operator.features:
+        return f"; a strategy file can leave it whole: split = {{ {axes[-1]} = [] }}"
+    if dim == VOCABULARY:
+        return f"; {padding_advice(operator.size[dim], parts)}"
+    return ""
 
 
 def pattern_of(rule: Rule) -> tuple[str, ...]:
