@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -120,20 +121,26 @@ def ddp_groups(timing: Timing, bucket_bytes: int) -> Groups:
     (``compute_bucket_assignment_by_size`` in torch's reducer.cpp). The limit is ``bucket_bytes``.
     If that is the default of 25 MiB, the limit of the first bucket is 1 MiB.
     """
-    groups: list[tuple[int, ...]] = []
-    filling: list[int] = []
+    places = timing.by_readiness
+    ends = ddp_ends([timing.parameters[place].size_bytes for place in places], bucket_bytes)
+    return tuple(places[start:end] for start, end in pairwise([0, *ends]))
+
+
+def ddp_ends(sizes_bytes: Sequence[int], bucket_bytes: int) -> list[int]:
+    """Where the buckets of ``ddp_groups`` end among gradients of these sizes, as these are ready.
+
+    An end is the number of gradients in the bucket and in those before.
+    """
+    ends: list[int] = []
     filled_bytes = 0
-    for place in timing.by_readiness:
-        filling.append(place)
-        filled_bytes += timing.parameters[place].size_bytes
-        starts = not groups and bucket_bytes == DDP_BUCKET_BYTES
+    for end, size_bytes in enumerate(sizes_bytes, 1):
+        filled_bytes += size_bytes
+        starts = not ends and bucket_bytes == DDP_BUCKET_BYTES
         limit_bytes = DDP_FIRST_BUCKET_BYTES if starts else bucket_bytes
-        if filled_bytes >= limit_bytes:
-            groups.append(tuple(filling))
-            filling, filled_bytes = [], 0
-    if filling:
-        groups.append(tuple(filling))
-    return tuple(groups)
+        if filled_bytes >= limit_bytes or end == len(sizes_bytes):
+            ends.append(end)
+            filled_bytes = 0
+    return ends
 
 
 def _in_order(runtime: str, timing: Timing, groups: Groups, bucket_bytes: int) -> Strategy:

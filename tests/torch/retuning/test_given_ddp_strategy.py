@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Strategy
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import Used, read_strategy, write_strategy
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.recording import ddp_buckets
 from byteprophet.torch.recording.ddp_buckets import why_fixed
-from byteprophet.torch.retuning.given_ddp_strategy import limits_mb
+from byteprophet.torch.retuning.given_ddp_strategy import construct_with, limits_mb
 
 SCRIPT = Path(__file__).with_name("ddp_script.py")
 SIZES_BYTES = {
@@ -124,7 +128,7 @@ def test_the_limit_of_a_bucket_is_its_size() -> None:
     assert [round(limit * 2**20) for limit in limits_mb(GIVEN)] == [8, 1840, 560]
 
 
-def test_models_whose_buckets_cannot_be_given() -> None:
+def test_models_whose_buckets_cannot_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     assert why_fixed(model, False, False) == ""
     assert why_fixed(model, True, False).startswith("static_graph=True")
@@ -133,5 +137,43 @@ def test_models_whose_buckets_cannot_be_given() -> None:
     assert why_fixed(model, False, False).startswith(several)
     model[1].requires_grad_(False)
     assert why_fixed(model, False, False) == ""
+    monkeypatch.setattr(ddp_buckets, "takes_limits", lambda: False)
+    assert why_fixed(model, False, False).startswith("this torch takes no limit for each bucket")
     model.append(nn.EmbeddingBag(3, 2, sparse=True))
     assert why_fixed(model, False, False) == "the sparse gradient of '2' has a bucket to itself"
+
+
+def buckets_under(strategy: Strategy) -> ddp_buckets.Buckets | None:
+    """The buckets of a model of one rank that was constructed with ``strategy``."""
+    network = nn.Sequential(
+        nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2)
+    )
+    settings = replace(RuntimeSettings.from_environment(), strategy="given.json")
+    model = DistributedDataParallel.__new__(DistributedDataParallel)
+    plain = DistributedDataParallel.__init__
+    construct_with(replace(GIVEN, strategy=strategy), settings, plain, model, (network,), {})
+    for _ in range(3):
+        model(torch.ones(4, 6)).sum().backward()
+    return ddp_buckets.rebuilt_buckets(model)
+
+
+def test_without_a_limit_for_each_bucket_those_of_one_limit_are_given(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in torch 2.10 to 2.12."""
+    monkeypatch.setattr(ddp_buckets, "takes_limits", lambda: False)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        alike = used([["4.bias", "4.weight"], ["2.bias", "2.weight"], ["0.bias", "0.weight"]])
+        made = buckets_under(replace(alike.strategy, bucket_bytes=100))
+        whole = used([["4.bias", "4.weight", "2.bias", "2.weight", "0.bias", "0.weight"]])
+        default = buckets_under(replace(whole.strategy, bucket_bytes=25 << 20))
+        for strategy in (GIVEN.strategy, replace(alike.strategy, bucket_bytes=10)):
+            with pytest.raises(UserError, match=r"given\.json: .* takes no limit for each bucket"):
+                buckets_under(strategy)
+    finally:
+        distributed.destroy_process_group()
+    for buckets, strategy in ((made, alike.strategy), (default, whole.strategy)):
+        assert buckets is not None
+        assert [{*each} for each in buckets] == [{*each.parameters} for each in strategy.buckets]
+    assert "warning" not in capfd.readouterr().err

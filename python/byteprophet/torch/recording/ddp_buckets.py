@@ -7,6 +7,7 @@ logging data tells of the rebuilt buckets from the third iteration on.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 Buckets = tuple[tuple[str, ...], ...]
 """The names of each bucket's parameters, in the order in which their gradients become ready."""
+
+LIMITS = "bucket_cap_mb_list"
+"""The argument of DistributedDataParallel that gives each bucket a limit of its own."""
+
+NO_LIMITS = "this torch takes no limit for each bucket, which torch 2.13 does"
+"""What ``why_fixed`` says if nothing else is in the way of other buckets."""
 
 
 class InPlace(DistributedDataParallel):
@@ -73,6 +80,11 @@ def rebuilt_buckets(model: DistributedDataParallel) -> Buckets | None:
     return tuple(tuple(names[int(index)] for index in bucket.split()) for bucket in told.split(","))
 
 
+def takes_limits() -> bool:
+    """Whether DistributedDataParallel takes a limit for each bucket."""
+    return LIMITS in inspect.signature(DistributedDataParallel.__init__).parameters
+
+
 def why_fixed(module: nn.Module, static_graph: bool, find_unused_parameters: bool) -> str:
     """Why no limits can be given by which the buckets become exactly as wanted; "" if they can."""
     if static_graph:
@@ -89,7 +101,7 @@ def why_fixed(module: nn.Module, static_graph: bool, find_unused_parameters: boo
     for name, each in module.named_modules():
         if isinstance(each, nn.Embedding | nn.EmbeddingBag) and each.sparse:
             return f"the sparse gradient of {name!r} has a bucket to itself"
-    return ""
+    return "" if takes_limits() else NO_LIMITS
 
 
 def why_not_cast(module: nn.Module) -> str:

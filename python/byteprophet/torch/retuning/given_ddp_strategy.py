@@ -21,11 +21,14 @@ from torch import Tensor, distributed, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
+from byteprophet.allreduce.strategies import DDP_BUCKET_BYTES, ddp_ends
 from byteprophet.errors import UserError, warn
 from byteprophet.job.strategy import buckets_without
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
 from byteprophet.torch.recording.ddp_buckets import (
+    LIMITS,
+    NO_LIMITS,
     InPlace,
     called,
     named_parameters,
@@ -45,7 +48,6 @@ from byteprophet.torch.tensors import module_calls
 _MADE = Call(
     "made DistributedDataParallel with a strategy", advice=f": is {STRATEGY} set everywhere?"
 )
-_LIMITS = "bucket_cap_mb_list"
 _MIB = 1 << 20
 _FORWARDS = 100
 """Forward passes within which buckets should have been rebuilt."""
@@ -70,20 +72,12 @@ def construct_with(
     path = settings.strategy
     bound = inspect.signature(plain).bind(model, *arguments, **options)
     fixed = used.strategy.fixed
-    if _LIMITS not in bound.signature.parameters and not fixed:
-        raise UserError(
-            f"{path}: this DistributedDataParallel takes no limit for each bucket: use torch 2.13"
-        )
     module: nn.Module = bound.arguments["module"]
     why_not = why_fixed(
         module,
         bound.arguments.get("static_graph", False),
         bound.arguments.get("find_unused_parameters", False),
     )
-    if why_not and not fixed:
-        raise UserError(
-            f"{path}: the buckets of DistributedDataParallel cannot be given: {why_not}"
-        )
     reduce_dtype = used.strategy.reduce_dtype
     not_cast = why_not_cast(module) if reduce_dtype else ""
     if not_cast:
@@ -94,12 +88,13 @@ def construct_with(
         used = _without(used, {name for name, each in named if not each.requires_grad})
     parameters: dict[str, Tensor] = {name: each for name, each in named if id(each) in reduced}
     check_model(path, used, {name: each.nbytes for name, each in parameters.items()})
+    limits = {} if fixed else _limits(path, used, why_not)
     mesh = bound.arguments.get("device_mesh")
     group = bound.arguments.get("process_group") if mesh is None else mesh.get_group(mesh_dim=0)
     _compare_ranks(path, used, parameters, group, settings.timeout_s)
     if not fixed:
         bound.arguments.pop("bucket_cap_mb", None)
-        bound.arguments[_LIMITS] = limits_mb(used)
+        bound.arguments.update(limits)
     plain(*bound.args, **bound.kwargs)
     if reduce_dtype:
         reduce_in(model, reduce_dtype)
@@ -113,11 +108,33 @@ def _without(used: Used, frozen: Container[str]) -> Used:
     return replace(used, strategy=replace(used.strategy, buckets=buckets))
 
 
+def _limits(path: str, used: Used, why_not: str) -> dict[str, Any]:
+    """The arguments that give the buckets of ``used``. ``why_not``: what ``why_fixed`` says."""
+    if not why_not:
+        return {LIMITS: limits_mb(used)}
+    one_bytes = used.strategy.bucket_bytes
+    if why_not == NO_LIMITS and one_bytes and _follow_from(used, one_bytes):
+        return {} if one_bytes == DDP_BUCKET_BYTES else {"bucket_cap_mb": one_bytes / _MIB}
+    raise UserError(f"{path}: the buckets of DistributedDataParallel cannot be given: {why_not}")
+
+
 def limits_mb(used: Used) -> list[float]:
     """Of each bucket, in MiB. A size in bytes divided by a power of two is exact."""
+    return [sum(sizes) / _MIB for sizes in _sizes(used)]
+
+
+def _follow_from(used: Used, bucket_bytes: int) -> bool:
+    """Whether the buckets of ``used`` are those of one limit for all."""
+    sizes = _sizes(used)
+    ends = [*itertools.accumulate(map(len, sizes))]
+    return ends == ddp_ends([*itertools.chain(*sizes)], bucket_bytes)
+
+
+def _sizes(used: Used) -> list[list[int]]:
+    """The bytes of each gradient, by bucket, in the order in which they become ready."""
     sizes = dict(zip(used.model.names, used.model.sizes_bytes, strict=True))
     buckets = sorted(used.strategy.buckets, key=lambda bucket: bucket.reduce_place)
-    return [sum(sizes[name] for name in bucket.parameters) / _MIB for bucket in buckets]
+    return [[sizes[name] for name in bucket.parameters] for bucket in buckets]
 
 
 def _compare_ranks(
