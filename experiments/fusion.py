@@ -25,7 +25,7 @@ from rich import box
 from rich.table import Table
 from script import print_code_notes, progress_of, run_script
 
-from byteprophet.allreduce.groups import BUFFER_BYTES
+from byteprophet.allreduce.groups import BUCKET_BYTES
 from byteprophet.bench import spread
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_jobs import Job, Variant
@@ -39,9 +39,9 @@ RUNTIME = "dear"
 SWEEP, COMPARED = "sweep", "compare"
 CONFIRMED = 3
 SIZES = tuple(
-    int(size) for size in np.geomspace(min(BUFFER_BYTES), max(BUFFER_BYTES), 20).round(-3)
+    int(size) for size in np.geomspace(min(BUCKET_BYTES), max(BUCKET_BYTES), 20).round(-3)
 )
-_SIZE = "buffer_bytes"
+_SIZE = "bucket_bytes"
 _SEARCHED = Variant.of_runtime(RUNTIME, {"tune": 1})
 _PLANNED = Variant.of_runtime(RUNTIME, {})
 

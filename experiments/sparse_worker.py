@@ -36,7 +36,7 @@ from byteprophet.allreduce.rows import (
 
 WARM_UP = 3
 _ZIPF = 1.05
-_BUFFER_BYTES = 2_000_000
+_BUCKET_BYTES = 2_000_000
 _SETTLE_S = 0.5
 
 Draw = npt.NDArray[np.int64]
@@ -134,7 +134,7 @@ def main() -> None:
         from byteprophet.torch import DistributedOptimizer
 
         optimizer = DistributedOptimizer(
-            optimizer, model=made, sync="allreduce", fusion=_BUFFER_BYTES
+            optimizer, model=made, sync="allreduce", fusion=_BUCKET_BYTES
         )
     measured = range(WARM_UP, WARM_UP + iterations)
     counts = [(0, 0)]

@@ -167,7 +167,7 @@ def _make_traces(directory: Path) -> None:
 _SMALL = ("bench", "--workload", "small.toml", "--rounds", "1", "--bandwidth", "unlimited")
 _RECORDED = (*_SMALL, "--iterations", "8", "--record")
 _TUNED = (*_SMALL, "--iterations", "4", "--record", "--schedulers", "p3", "--tune", "100")
-_MESH = (*_RECORDED, "--runtime", "dear", "--set", "buffer_bytes=300000")
+_MESH = (*_RECORDED, "--runtime", "dear", "--set", "bucket_bytes=300000")
 _MAKERS: Mapping[str, Callable[[Path], None]] = {
     "workloads": _workloads,
     "prophet": _prophet,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byteprophet.allreduce.groups import (
-    BUFFER_BYTES,
+    BUCKET_BYTES,
     Groups,
     fixed_size,
     merged_gradient,
@@ -27,10 +27,10 @@ def group_bytes(timing: Timing, group: tuple[int, ...]) -> int:
 
 @given(timings(), st.integers(0, 40), st.integers(1, 5))
 def test_groups_are_runs_of_the_readiness_order(
-    timing: Timing, buffer_bytes: int, layers: int
+    timing: Timing, bucket_bytes: int, layers: int
 ) -> None:
     for groups in (
-        fixed_size(timing, buffer_bytes),
+        fixed_size(timing, bucket_bytes),
         near_layer(timing, layers),
         merged_gradient(timing),
     ):
@@ -39,12 +39,12 @@ def test_groups_are_runs_of_the_readiness_order(
 
 
 @given(timings(), st.integers(0, 40))
-def test_a_buffer_is_filled_and_not_overfilled(timing: Timing, buffer_bytes: int) -> None:
-    groups = fixed_size(timing, buffer_bytes)
+def test_a_bucket_is_filled_and_not_overfilled(timing: Timing, bucket_bytes: int) -> None:
+    groups = fixed_size(timing, bucket_bytes)
     for group in groups:
-        assert len(group) == 1 or group_bytes(timing, group) <= buffer_bytes
+        assert len(group) == 1 or group_bytes(timing, group) <= bucket_bytes
     for group, after in pairwise(groups):
-        assert group_bytes(timing, group) + group_bytes(timing, after[:1]) > buffer_bytes
+        assert group_bytes(timing, group) + group_bytes(timing, after[:1]) > bucket_bytes
 
 
 def layers_of(timing: Timing, groups: Groups) -> list[list[str]]:
@@ -72,7 +72,7 @@ def test_near_layer_needs_a_layer() -> None:
 @pytest.mark.parametrize("share", [0.7, 1.0, 1.4])
 @pytest.mark.parametrize("cost_ns", [0, 100_000, 2_000_000])
 def test_merging_gradients_needs_no_tuning(model: str, share: float, cost_ns: int) -> None:
-    """What it was proposed for: better than single gradients, as good as any buffer size.
+    """What it was proposed for: better than single gradients, as good as any bucket size.
 
     The latter only while a message costs less than the time between two gradients.
     """
@@ -84,5 +84,5 @@ def test_merging_gradients_needs_no_tuning(model: str, share: float, cost_ns: in
     merged_ns = time_ns(merged_gradient(timing))
     assert merged_ns <= time_ns(fixed_size(timing, 0))
     if cost_ns < 1_000_000:
-        buffers_ns = [time_ns(fixed_size(timing, size)) for size in BUFFER_BYTES]
-        assert merged_ns <= 1.001 * min(buffers_ns)
+        buckets_ns = [time_ns(fixed_size(timing, size)) for size in BUCKET_BYTES]
+        assert merged_ns <= 1.001 * min(buckets_ns)

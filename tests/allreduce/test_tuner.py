@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from byteprophet.allreduce.groups import BUFFER_BYTES, fixed_size
+from byteprophet.allreduce.groups import BUCKET_BYTES, fixed_size
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
-from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, SETTLING, TRIALS, BufferTuner
+from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, SETTLING, TRIALS, BucketTuner
 
 from .timings import MODELS, SWEEP, of_model
 
@@ -18,7 +18,7 @@ CELLS = ((2, 0.7, 100_000), (4, 1.0, 300_000), (4, 1.4, 3_000_000))
 """Ranks, all-reduce over compute, cost of a message."""
 
 
-def tune(tuner: BufferTuner, time_ns: Callable[[int], int]) -> list[int]:
+def tune(tuner: BucketTuner, time_ns: Callable[[int], int]) -> list[int]:
     """Train until it is done; the size of every iteration."""
     sizes = []
     while not tuner.done:
@@ -42,7 +42,7 @@ def test_within_3_percent_of_a_sweep_after_ten_trials(
         return iteration_ns(runtime, timing, fixed_size(timing, size))
 
     best_ns = min(map(time_ns, SWEEP))
-    tuner = BufferTuner(iterations_per_trial=SETTLING + 1)
+    tuner = BucketTuner(iterations_per_trial=SETTLING + 1)
     assert len(tune(tuner, time_ns)) == TRIALS * (SETTLING + 1)
     assert time_ns(tuner.current) <= 1.03 * best_ns
 
@@ -50,7 +50,7 @@ def test_within_3_percent_of_a_sweep_after_ten_trials(
 def test_noisy_times_and_settling_iterations_do_not_mislead() -> None:
     """3% of noise, and the first iterations after each change ten times too long."""
     timing = of_model("resnet50", 1.0, message_cost_ns=1_000_000)
-    truth = {size: iteration_ns("dear", timing, fixed_size(timing, size)) for size in BUFFER_BYTES}
+    truth = {size: iteration_ns("dear", timing, fixed_size(timing, size)) for size in BUCKET_BYTES}
     ratios = []
     for seed in range(4):
         random = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def test_noisy_times_and_settling_iterations_do_not_mislead() -> None:
             settling = (calls - 1) % ITERATIONS_PER_TRIAL < SETTLING
             return int(truth[size] * (10 if settling else np.exp(0.03 * random.standard_normal())))
 
-        tuner = BufferTuner()
+        tuner = BucketTuner()
         tune(tuner, noisy)
         ratios.append(truth[tuner.current] / min(truth.values()))
     assert np.median(ratios) <= 1.015
@@ -77,11 +77,11 @@ def test_the_scale_of_the_times_does_not_matter(scale: int) -> None:
     def time_ns(size: int) -> int:
         return iteration_ns("dear", timing, fixed_size(timing, size))
 
-    assert tune(BufferTuner(), time_ns) == tune(BufferTuner(), lambda s: scale * time_ns(s))
+    assert tune(BucketTuner(), time_ns) == tune(BucketTuner(), lambda s: scale * time_ns(s))
 
 
 def test_done_means_done() -> None:
-    tuner = BufferTuner([1 << 20, 1 << 22], trials=3, iterations_per_trial=3)
+    tuner = BucketTuner([1 << 20, 1 << 22], trials=3, iterations_per_trial=3)
     sizes = tune(tuner, lambda size: size)
     assert set(sizes) == {1 << 20, 1 << 22}
     assert tuner.current == 1 << 20
@@ -90,7 +90,7 @@ def test_done_means_done() -> None:
 
 
 def test_one_candidate_stays() -> None:
-    tuner = BufferTuner([4096], trials=2, iterations_per_trial=3)
+    tuner = BucketTuner([4096], trials=2, iterations_per_trial=3)
     assert set(tune(tuner, lambda _: 5)) == {4096}
     assert tuner.current == 4096
 
@@ -98,4 +98,4 @@ def test_one_candidate_stays() -> None:
 @pytest.mark.parametrize("wrong", [([], 1, 3), ([4], 0, 3), ([4], 1, SETTLING)])
 def test_nothing_to_choose_or_measure_is_refused(wrong: tuple[list[int], int, int]) -> None:
     with pytest.raises(ValueError, match="are the least"):
-        BufferTuner(*wrong)
+        BucketTuner(*wrong)

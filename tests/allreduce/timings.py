@@ -14,7 +14,7 @@ NS_PER_BYTE = Link(ranks=2, bandwidth_bps=4 * 10**9)
 """Half of a byte goes over it, at half a byte per nanosecond."""
 
 SWEEP = tuple(int(2 ** (18 + place * 8.6 / 19)) for place in range(20))
-"""Twenty buffer sizes, 256 KiB to 100 MB."""
+"""Twenty bucket sizes, 256 KiB to 100 MB."""
 
 MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
 """The paper's."""

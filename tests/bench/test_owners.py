@@ -15,14 +15,14 @@ from byteprophet.job.strategy_file import read_strategy
 from .test_execute import RATE_BPS, mixed_workload, write
 
 RANKS = 3
-BUFFER_BYTES = 1_000_000
+BUCKET_BYTES = 1_000_000
 ITERATIONS = 3
 
 
 @pytest.mark.job
 def test_parameters_are_those_of_a_job_with_equal_owners(tmp_path: Path) -> None:
     workload = mixed_workload()
-    settings = {"buffer_bytes": BUFFER_BYTES}
+    settings = {"bucket_bytes": BUCKET_BYTES}
     equal = Case(
         write(workload, tmp_path),
         "prophet",
@@ -52,7 +52,7 @@ def test_parameters_are_those_of_a_job_with_equal_owners(tmp_path: Path) -> None
         assert len({row["bound_ns"] for row in rows}) == 1
         # Two owners send, and receive, one and a half times the bytes; of three, four thirds.
         # The interfaces' counters are read while a buffer may still be under way, at either end.
-        edges_bytes = 2 * BUFFER_BYTES / ITERATIONS
+        edges_bytes = 2 * BUCKET_BYTES / ITERATIONS
         expected_bytes = rows[0]["sent_bytes"] * 9 / 8
         assert rows[1]["sent_bytes"] == pytest.approx(expected_bytes, abs=edges_bytes)
         assert rows[1]["sent_bytes"] - edges_bytes > rows[0]["sent_bytes"]

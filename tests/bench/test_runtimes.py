@@ -216,7 +216,7 @@ def test_halves_under_backward_and_under_forward(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of DeAR, in what it records; what is exposed is printed."""
-    case = even_case(tmp_path, "dear", {"buffer_bytes": 4_000_000})
+    case = even_case(tmp_path, "dear", {"bucket_bytes": 4_000_000})
     plan = Plan((case,), iterations=4, rounds=1, warmup_iterations=2, record=True, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", True, print)
     for events in load_run(Path(row["run"])):
@@ -252,7 +252,7 @@ def test_warm_up_lasts_until_groups_stay() -> None:
     planned = warmup_of([CASE, all_reduce_case(CASE, "dear", {})])
     searched = warmup_of([CASE, all_reduce_case(CASE, "dear", {"tune": 1})])
     assert warmup_of([CASE]) == WARMUP_ITERATIONS < planned < searched
-    assert warmup_of([all_reduce_case(CASE, "dear", {"buffer_bytes": 1})]) == WARMUP_ITERATIONS
+    assert warmup_of([all_reduce_case(CASE, "dear", {"bucket_bytes": 1})]) == WARMUP_ITERATIONS
 
 
 @pytest.mark.job

@@ -34,7 +34,7 @@ def test_jobs_use_their_strategies_and_end_alike(tmp_path: Path) -> None:
     base = all_reduce_case(
         Case(write(mixed_workload(), tmp_path), "prophet", None, workers=3),
         "allreduce",
-        {"buffer_bytes": 1_000_000},
+        {"bucket_bytes": 1_000_000},
     )
     cases = [base] + [
         strategy_case(base, saved(base, builder, tmp_path / f"{builder}.json"))

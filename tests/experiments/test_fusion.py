@@ -27,13 +27,13 @@ def iteration_ns(case: Case) -> int:
     settings = case.settings
     if settings.get("tune"):
         return 510 * MS
-    if "buffer_bytes" not in settings:
+    if "bucket_bytes" not in settings:
         return 490 * MS
-    return round(500 * MS + 10 * MS * abs(math.log2(settings["buffer_bytes"] / 4e6)))
+    return round(500 * MS + 10 * MS * abs(math.log2(settings["bucket_bytes"] / 4e6)))
 
 
 def sizes(ran: Ran) -> list[int]:
-    return [case.settings["buffer_bytes"] for case, _ in ran if "buffer_bytes" in case.settings]
+    return [case.settings["bucket_bytes"] for case, _ in ran if "bucket_bytes" in case.settings]
 
 
 def test_the_best_three_sizes_run_beside_search_and_plan(options: list[str], ran: Ran) -> None:

@@ -45,7 +45,7 @@ def test_a_job_with_one_bucket_gains(
 ) -> None:
     """All gradients in one bucket: nothing overlaps, which any other strategy does better."""
     monkeypatch.chdir(tmp_path)
-    run = recorded(60_000_000, "allreduce", buffer_bytes=100_000_000)
+    run = recorded(60_000_000, "allreduce", bucket_bytes=100_000_000)
 
     result = optimized(run, "--budget-s 1 --pass runtime,tensor-fusion --trials 1 --out tried")
     assert {each["pass"] for each in result["decisions"]} <= {"runtime", "tensor-fusion"}

@@ -184,7 +184,7 @@ def test_a_real_job_runs_under_the_other_transport(
     if runtime == BYTEPS:
         run = recorded(60_000_000)
     else:
-        run = recorded(60_000_000, runtime, buffer_bytes=200_000)
+        run = recorded(60_000_000, runtime, bucket_bytes=200_000)
     options = f"--budget-s 1 --pass runtime --trials {trials} --out out --json result.json"
     assert run_cli(f"optimize {run} {options}".split()) == 0
     there = Path("out/other-transport") / (MESH if runtime == BYTEPS else SERVERS)

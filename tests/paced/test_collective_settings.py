@@ -43,8 +43,8 @@ def test_values_out_of_range_are_refused(runtime: str, settings: dict[str, int],
 
 @pytest.mark.parametrize("runtime", SYNCS)
 def test_a_group_is_said_in_one_way(runtime: str) -> None:
-    with pytest.raises(UserError, match="buffer_bytes and tune: they exclude each other"):
-        resolve(runtime, {"buffer_bytes": 9, "tune": 1})
+    with pytest.raises(UserError, match="bucket_bytes and tune: they exclude each other"):
+        resolve(runtime, {"bucket_bytes": 9, "tune": 1})
 
 
 def test_the_link_is_filled_in_where_it_is_known_and_not_given() -> None:

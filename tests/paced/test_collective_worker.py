@@ -34,7 +34,7 @@ FRONTS: dict[str, type[CollectiveFront]] = {
         ({}, "planned"),
         ({"tune": 1}, "tuned"),
         ({"near_layer": 1}, "near-layer"),
-        ({"buffer_bytes": 1000}, 1000),
+        ({"bucket_bytes": 1000}, 1000),
     ],
 )
 def test_what_a_group_is(settings: dict[str, int], argument: int | str) -> None:
@@ -60,7 +60,7 @@ def test_a_bad_setting_is_one_line_and_exit_status_2(
     (tmp_path / "worker.toml").write_text(config.to_toml())
     assert main([str(tmp_path / "worker.toml")]) == 2
     assert capsys.readouterr().err == (
-        "byteprophet: error: setting 'buffers': dear has only buffer_bytes, tune, near_layer\n"
+        "byteprophet: error: setting 'buffers': dear has only bucket_bytes, tune, near_layer\n"
     )
 
 

@@ -438,7 +438,7 @@ def test_a_recorded_job_is_searched_and_tried(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(to_toml(MODEL))
-    job = "--workload small.toml --runtime allreduce --set buffer_bytes=100000000"
+    job = "--workload small.toml --runtime allreduce --set bucket_bytes=100000000"
     bench = f"bench {job} --bandwidth 300mbit --iterations 4 --rounds 1 --record"
     assert run_cli(bench.split()) == 0
     (run,) = Path("runs").iterdir()

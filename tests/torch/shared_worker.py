@@ -266,7 +266,7 @@ def main() -> None:
         seen["sent_bytes"] = optimizer._front.synchroniser.sent().payload_bytes
         groups = optimizer._front.synchroniser.bucketing.layouts
         seen["groups"] = [(group.parameters, group.whole) for group in groups]
-        seen["buffer_bytes"] = optimizer._front.synchroniser.bucketing.buffer_bytes
+        seen["bucket_bytes"] = optimizer._front.synchroniser.bucketing.bucket_bytes
         seen["settled"] = between_steps is None or between_steps.settled
         seen["kept"] = sum(
             value.numel() for state in optimizer.state.values() for value in state.values()

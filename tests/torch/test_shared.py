@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from byteprophet.allreduce.groups import BUFFER_BYTES
+from byteprophet.allreduce.groups import BUCKET_BYTES
 
 from ..thorough import examples
 from .shared_jobs import assert_alike, start, succeed, train
@@ -56,9 +56,9 @@ def test_a_plan_of_whole_and_shared_groups(tmp_path: Path) -> None:
 def test_the_size_of_groups_is_searched_alike(tmp_path: Path) -> None:
     results = train(tmp_path / "tuned", 2, sync="dear", until_settled=True, fusion="tuned")
     assert_alike(results)
-    chosen = [result["seen"]["buffer_bytes"] for result in results]
+    chosen = [result["seen"]["bucket_bytes"] for result in results]
     assert chosen[0] == chosen[1]
-    assert chosen[0] in BUFFER_BYTES
+    assert chosen[0] in BUCKET_BYTES
     assert all(result["seen"]["settled"] for result in results)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size, merged_gradient
+from byteprophet.allreduce.groups import BUCKET_BYTES, Groups, fixed_size, merged_gradient
 from byteprophet.allreduce.model import Order, predict
 from byteprophet.allreduce.order import (
     RUNTIMES,
@@ -53,7 +53,7 @@ Value = tuple[int, int]
 def best_groups(runtime: str, timing: Timing) -> Groups:
     """The best groups that the search finds. It is deterministic."""
     search = _Search(timing, _ORDERS[runtime])
-    sizes = (0, *BUFFER_BYTES, timing.size_bytes)
+    sizes = (0, *BUCKET_BYTES, timing.size_bytes)
     rules = [merged_gradient(timing), *(fixed_size(timing, size) for size in sizes)]
     starts = sorted({frozenset(_cuts(groups)) for groups in rules}, key=search.value)[:_STARTS]
     return search.groups(min(map(search.improved, starts), key=search.value))

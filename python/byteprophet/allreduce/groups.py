@@ -12,12 +12,12 @@ from byteprophet.allreduce.timing import Timing
 
 Groups = tuple[tuple[int, ...], ...]
 
-BUFFER_BYTES = tuple(sorted({part << n for part in (2, 3) for n in range(17, 26)}))
-"""Buffer sizes worth trying, 256 KiB to 96 MiB: powers of two, and one value between each two."""
+BUCKET_BYTES = tuple(sorted({part << n for part in (2, 3) for n in range(17, 26)}))
+"""Bucket sizes worth trying, 256 KiB to 96 MiB: powers of two, and one value between each two."""
 
 
-def fixed_size(timing: Timing, buffer_bytes: int, order: Sequence[int] | None = None) -> Groups:
-    """Make groups of at most ``buffer_bytes``. A larger parameter is a group of its own.
+def fixed_size(timing: Timing, bucket_bytes: int, order: Sequence[int] | None = None) -> Groups:
+    """Make groups of at most ``bucket_bytes``. A larger parameter is a group of its own.
 
     ``order``: all parameters, in the order of readiness; None: as in ``timing``.
     """
@@ -26,7 +26,7 @@ def fixed_size(timing: Timing, buffer_bytes: int, order: Sequence[int] | None = 
 
     def starts(place: int) -> bool:
         nonlocal filled
-        fits = filled + sizes[place] <= buffer_bytes
+        fits = filled + sizes[place] <= bucket_bytes
         filled = filled + sizes[place] if fits else sizes[place]
         return not fits
 
@@ -61,7 +61,7 @@ def merged_gradient(timing: Timing) -> Groups:
     A gradient joins the preceding group if that delays the group by less than it saves. It saves
     one all-reduce, that is, alpha for each of its two halves. The rule looks only one gradient
     ahead. So if gradients become ready at shorter intervals than alpha, it waits for too many of
-    them (densenet201 with alpha 2 ms: 10% slower than with the best buffer size).
+    them (densenet201 with alpha 2 ms: 10% slower than with the best bucket size).
     ``grouping.best_groups("allreduce", timing)`` is never worse.
     """
     link = timing.link

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from byteprophet.allreduce.groups import BUFFER_BYTES
+from byteprophet.allreduce.groups import BUCKET_BYTES
 from byteprophet.tune.search import Search
 
 TRIALS = 10
@@ -19,10 +19,10 @@ ITERATIONS_PER_TRIAL = 10
 SETTLING = 2
 """Iterations of a trial that are not measured, as buckets of the previous one are in flight."""
 
-_NAME = "buffer_bytes"
+_NAME = "bucket_bytes"
 
 
-class BufferTuner:
+class BucketTuner:
     """Chooses one of ``candidates``, sizes in bytes in ascending order, in ``trials`` trials.
 
     It is deterministic: the same times give the same sizes. The first trials use the candidates at
@@ -32,7 +32,7 @@ class BufferTuner:
 
     def __init__(
         self,
-        candidates: Sequence[int] = BUFFER_BYTES,
+        candidates: Sequence[int] = BUCKET_BYTES,
         trials: int = TRIALS,
         iterations_per_trial: int = ITERATIONS_PER_TRIAL,
     ) -> None:

@@ -11,11 +11,11 @@ the fastest that we know on slow links.
   CPU (``fsdp2_worker.py``); without it, they are as in PyTorch. With ``all_to_all`` (which requires
   ``asynchronous``), gradients cross the link once instead of twice, because gloo's reduce-scatter
   is an all-reduce inside.
-- ``wfbp``: buckets have ``buffer_bytes``. If that is 0, gradients are merged according to the
+- ``wfbp``: buckets have ``bucket_bytes``. If that is 0, gradients are merged according to the
   link's rate (``payload_bps``, which a bench sets for limited links; 0 means no limit) and
   ``message_cost_ns``, the cost of each half of an all-reduce beyond its bytes (gloo's all-reduce of
   64 bytes takes 2 ms).
-- ``allreduce``, ``dear``, ``dear-planned``: buckets have ``buffer_bytes``; with ``tune``, a size
+- ``allreduce``, ``dear``, ``dear-planned``: buckets have ``bucket_bytes``; with ``tune``, a size
   that is tuned during training; with ``near_layer``, four layers. At most one of these may be set.
   If all are 0, buckets are planned from the first iterations.
 """
@@ -48,7 +48,7 @@ def _switch(default: int) -> _Setting:
 
 
 _GROUPED: Mapping[str, _Setting] = {
-    "buffer_bytes": _Setting(0, 0, _LARGEST),
+    "bucket_bytes": _Setting(0, 0, _LARGEST),
     "tune": _switch(0),
     "near_layer": _switch(0),
 }
@@ -65,7 +65,7 @@ _TABLES: Mapping[str, Mapping[str, _Setting]] = {
         "all_to_all": _switch(1),
     },
     "wfbp": {
-        "buffer_bytes": _Setting(0, 0, _LARGEST),
+        "bucket_bytes": _Setting(0, 0, _LARGEST),
         "message_cost_ns": _Setting(WFBP_MESSAGE_NS, 0, 1_000_000_000),
         PAYLOAD: _Setting(0, 0, _LARGEST),
     },
@@ -94,7 +94,7 @@ def resolve(runtime: str, overrides: Mapping[str, int]) -> dict[str, int]:
 
 def settles_after(runtime: str, settings: Mapping[str, int]) -> int:
     """The number of iterations after which ``runtime`` keeps its buckets; 0 if it never changes."""
-    if runtime not in SYNCS or settings.get("buffer_bytes") or settings.get("near_layer"):
+    if runtime not in SYNCS or settings.get("bucket_bytes") or settings.get("near_layer"):
         return 0
     if not settings.get("tune"):
         return _PLANNED_AFTER

@@ -67,7 +67,7 @@ def fusion(settings: Mapping[str, int]) -> int | str:
     """The optimizer's ``fusion`` argument for ``settings``, which must be complete."""
     if settings["near_layer"]:
         return "near-layer"
-    return settings["buffer_bytes"] or ("tuned" if settings["tune"] else "planned")
+    return settings["bucket_bytes"] or ("tuned" if settings["tune"] else "planned")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -45,7 +45,7 @@ class WfbpFront(CollectiveFront):
             self.settings["message_cost_ns"],
         )
         timing = Timing.of_workload(self.workload, link)
-        size_bytes = self.settings["buffer_bytes"]
+        size_bytes = self.settings["bucket_bytes"]
         buckets = fixed_size(timing, size_bytes) if size_bytes else merged_gradient(timing)
         self._buckets = Buckets(
             [[parameters[place] for place in bucket] for bucket in buckets], self.spans

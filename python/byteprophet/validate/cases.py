@@ -107,7 +107,7 @@ def _runtimes(base: Case) -> list[ValidationCase]:
 
 
 def _buckets(base: Case) -> list[ValidationCase]:
-    setting, unit_bytes = _BUCKET_SETTINGS.get(base.runtime, ("buffer_bytes", 1))
+    setting, unit_bytes = _BUCKET_SETTINGS.get(base.runtime, ("bucket_bytes", 1))
     return [
         ValidationCase(
             f"buckets of {_BUCKET_BYTES}",

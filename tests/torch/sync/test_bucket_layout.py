@@ -28,7 +28,7 @@ NEEDED = list(SIZES)
 @pytest.mark.parametrize("mode", ["allreduce", "dear", "dear-planned"])
 @pytest.mark.parametrize("shareable", [True, False])
 def test_neighbours_in_readiness_up_to_a_size(mode: str, shareable: bool) -> None:
-    rule = functools.partial(fixed_size, buffer_bytes=80)
+    rule = functools.partial(fixed_size, bucket_bytes=80)
     groups = by_rule(mode, SIZES, NEEDED[::-1], NEEDED, rule, shareable)
     # "d" is too large for any; "c" and "b" travel at one time, as different types.
     assert [group.parameters for group in groups] == [("e",), ("d",), ("c",), ("b",), ("a",)]

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size
+from byteprophet.allreduce.groups import BUCKET_BYTES, Groups, fixed_size
 from byteprophet.allreduce.strategies import strategy_of_groups, timing_of
 from byteprophet.allreduce.timing import Timing
 from byteprophet.job import Job
@@ -55,7 +55,7 @@ class TensorFusion:
         for view, what in ((View.BLOCKS, "block"), (View.MODULES, "module")):
             cuts = frozenset(cuts_of(view, names))
             yield _move(job, timing, partial(buckets.groups, cuts), f"a bucket per {what}")
-        for size_bytes in BUFFER_BYTES[:: max(1, len(BUFFER_BYTES) // _STARTS)]:
+        for size_bytes in BUCKET_BYTES[:: max(1, len(BUCKET_BYTES) // _STARTS)]:
             groups = partial(fixed_size, timing, size_bytes, buckets.order)
             yield _move(job, timing, groups, f"buckets of up to {size_bytes} bytes")
 

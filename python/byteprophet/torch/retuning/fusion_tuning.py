@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 
-from byteprophet.allreduce.tuner import BufferTuner
+from byteprophet.allreduce.tuner import BucketTuner
 from byteprophet.torch.sync.agreement import Announcement, Collection
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 
@@ -21,7 +21,7 @@ class FusionTuning:
     """Tunes one optimizer. ``BetweenSteps`` describes the methods."""
 
     def __init__(
-        self, synchroniser: CollectiveSynchroniser, tuner: BufferTuner, timeout_s: float
+        self, synchroniser: CollectiveSynchroniser, tuner: BucketTuner, timeout_s: float
     ) -> None:
         self._synchroniser = synchroniser
         self._tuner = tuner
@@ -52,14 +52,14 @@ class FusionTuning:
         now_ns = time.monotonic_ns()
         took_ns, self._stepped_ns = now_ns - self._stepped_ns, now_ns
         if self._steps == 1:
-            self._synchroniser.use_buffers(self._tuner.current)
+            self._synchroniser.use_buckets_of(self._tuner.current)
             return
         if self._choice is not None:
             told = self._choice.wait(self._timeout_s)
             assert told is not None
-            buffer_bytes, self.settled = told[0], bool(told[1])
-            if buffer_bytes != self._synchroniser.bucketing.buffer_bytes:
-                self._synchroniser.use_buffers(buffer_bytes)
+            bucket_bytes, self.settled = told[0], bool(told[1])
+            if bucket_bytes != self._synchroniser.bucketing.bucket_bytes:
+                self._synchroniser.use_buckets_of(bucket_bytes)
             if self.settled:
                 return
         label = f"byteprophet.fusion.{owner}.{self._steps}"
@@ -69,6 +69,6 @@ class FusionTuning:
                 self._tuner.observe(slowest_ns)
             choice = [self._tuner.current, int(self._tuner.done)]
             self._choice = Announcement(
-                self._synchroniser, f"{label}.choice", choice, 2, "buffer size"
+                self._synchroniser, f"{label}.choice", choice, 2, "bucket size"
             )
         self._times = Collection(self._synchroniser, f"{label}.times", took_ns, "times of a step")

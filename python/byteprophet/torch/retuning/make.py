@@ -60,10 +60,10 @@ def between_steps(
 
         return Planning(synchroniser, settings.timeout_s)
     if fusion in (PLANNED, TUNED):
-        from byteprophet.allreduce.tuner import BufferTuner
+        from byteprophet.allreduce.tuner import BucketTuner
         from byteprophet.torch.retuning.fusion_tuning import FusionTuning
 
-        return FusionTuning(synchroniser, BufferTuner(), settings.timeout_s)
+        return FusionTuning(synchroniser, BucketTuner(), settings.timeout_s)
     return None
 
 

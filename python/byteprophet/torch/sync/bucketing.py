@@ -18,7 +18,7 @@ from byteprophet.torch.sync.bucket_layout import BucketLayout, Size, arranged, b
 
 PLANNED, TUNED, NEAR_LAYER = "planned", "tuned", "near-layer"
 """The values that ``fusion`` of ``DistributedOptimizer`` may have, besides a number of bytes."""
-_BUFFER_BYTES = 2_000_000  # until there is a plan
+_BUCKET_BYTES = 2_000_000  # until there is a plan
 _NEAR_LAYERS = 4  # as in the DeAR paper
 
 
@@ -39,7 +39,7 @@ class Bucketing:
     ) -> None:
         self.mode = mode
         self.shardable = shardable
-        self.buffer_bytes = fusion if isinstance(fusion, int) else _BUFFER_BYTES
+        self.bucket_bytes = fusion if isinstance(fusion, int) else _BUCKET_BYTES
         self.layouts: list[BucketLayout] = []
         self.layout_version = 0
         self.sizes: Mapping[str, Size] = {}
@@ -83,9 +83,9 @@ class Bucketing:
         self.position = {name: number for number, name in enumerate(agreed)}
         self._set_orders(ready, [name for name in agreed if name in self.sizes])
 
-    def set_buffer_bytes(self, buffer_bytes: int) -> None:
-        """Make buckets of up to ``buffer_bytes`` bytes."""
-        self.buffer_bytes = buffer_bytes
+    def set_bucket_bytes(self, bucket_bytes: int) -> None:
+        """Make buckets of up to ``bucket_bytes`` bytes."""
+        self.bucket_bytes = bucket_bytes
         self._set_orders(self._ready, self.needed)
 
     def adopt(self, groups: Groups, order: Order) -> None:
@@ -104,7 +104,7 @@ class Bucketing:
     def _rule(self, timing: Timing) -> Groups:
         if self._fusion == NEAR_LAYER:
             return near_layer(timing, _NEAR_LAYERS)
-        return fixed_size(timing, self.buffer_bytes)
+        return fixed_size(timing, self.bucket_bytes)
 
     def _set_layouts(self, layouts: list[BucketLayout]) -> None:
         self.layouts = layouts

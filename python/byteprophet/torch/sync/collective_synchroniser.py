@@ -270,11 +270,11 @@ class CollectiveSynchroniser:
             self.bucketing.begin_whole()
         self._record_buckets()
 
-    def use_buffers(self, buffer_bytes: int) -> None:
-        """Make buckets of up to ``buffer_bytes``, from the next iteration on, on every rank."""
+    def use_buckets_of(self, bucket_bytes: int) -> None:
+        """Make buckets of up to ``bucket_bytes``, from the next iteration on, on every rank."""
         with self._lock:
             self._reduce_incomplete()
-            self.bucketing.set_buffer_bytes(buffer_bytes)
+            self.bucketing.set_bucket_bytes(bucket_bytes)
         self._record_buckets()
 
     def sent(self) -> Sent:
@@ -351,7 +351,7 @@ class CollectiveSynchroniser:
                 job.Bucket(each.parameters, each.reduce_place, each.gather_place, not each.whole)
                 for each in self.bucketing.layouts
             )
-            fixed_bytes = 0 if self._planned else self.bucketing.buffer_bytes
+            fixed_bytes = 0 if self._planned else self.bucketing.bucket_bytes
             record_strategy(
                 replace(
                     self._changes,
