@@ -75,7 +75,7 @@ def test_a_lack_of_memory_is_no_lost_rank(
     def fail(*_arguments: object, **_options: object) -> None:
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(group_exchange, "_all_gather", fail)
+    monkeypatch.setattr(group_exchange, "all_gather", fail)
     error = gathered(exchange, torch.ones(4))
     assert type(error) is RuntimeError
     assert str(error) == "byteprophet: an operation failed on this rank: out of memory"
@@ -99,7 +99,7 @@ def test_an_iteration_begins_when_earlier_ones_have_ended(
     def ask(number: int, position: int, done: Any) -> None:
         exchange.all_gather(number, [torch.full((1,), float(number))], ALONE, position, done)
 
-    monkeypatch.setattr(group_exchange, "_all_gather", begin)
+    monkeypatch.setattr(group_exchange, "all_gather", begin)
     ask(1, 7 * PLACES + 5, lambda _: ask(2, 7 * PLACES + 9, lambda _: None))
     ask(3, 8 * PLACES, lambda _: over.set())
     ask(4, 7 * PLACES + 6, lambda _: None)

@@ -18,6 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.torch.sync import failures, same_start
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.sync.gathering import wait_for_all
+from byteprophet.torch.sync.single_tensors import all_gather
 
 _MADE = Call("made DistributedOptimizer with sync='fsdp2'", advice=", with the same strategy")
 
@@ -82,9 +83,7 @@ class Announcement:
         mine = torch.tensor([kind, *counts], dtype=torch.int64)
         self._all = torch.empty(group.size * len(mine), dtype=torch.int64)
         self._mine = mine
-        self._work = distributed.all_gather_single(
-            self._all, mine, group=group.gathers, async_op=True
-        )
+        self._work = all_gather(self._all, mine, group=group.gathers, async_op=True)
 
     def check(self, does: Sequence[str]) -> None:
         """Wait for all ranks. ``does``: what a rank does whose kind is the place in it.

@@ -29,6 +29,7 @@ from torch.distributed.tensor import DTensor
 
 from byteprophet.observe.collective_spans import record_until_done
 from byteprophet.observe.span_log import SpanLog
+from byteprophet.torch.sync.single_tensors import all_gather, reduce_scatter
 
 ALL_GATHER = "all-gather "
 REDUCE_SCATTER = "reduce-scatter "
@@ -175,7 +176,7 @@ class Gathers(_Transfers):
         async_op: bool = False,
     ) -> distributed.Work | None:
         """Begin the all-gather."""
-        work: distributed.Work | None = distributed.all_gather_single(
+        work: distributed.Work | None = all_gather(
             output_tensor, input_tensor, group=group, async_op=async_op
         )
         if work is not None and self.spans is not None:
@@ -208,9 +209,7 @@ class _Reduction:
             )
             self.shares = received.view(over.size(), -1)
         else:
-            self.work = distributed.reduce_scatter_single(
-                self.output, self.sent, group=over, async_op=True
-            )
+            self.work = reduce_scatter(self.output, self.sent, group=over, async_op=True)
 
     def is_completed(self) -> bool:
         """Whether the transfer is over."""

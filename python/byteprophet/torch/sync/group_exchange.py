@@ -41,6 +41,7 @@ from byteprophet.job.owners import Owners
 from byteprophet.torch.sync import failures
 from byteprophet.torch.sync.bucket_layout import PLACES
 from byteprophet.torch.sync.exchange import Done, Sent
+from byteprophet.torch.sync.single_tensors import all_gather, reduce_scatter
 from byteprophet.torch.tensors import pending
 from byteprophet.torch.tensors.dense import flat
 from byteprophet.torch.tensors.naming import Names
@@ -52,15 +53,6 @@ _CLOSE_S = 10.0
 _FAREWELL = "none"
 _INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
 _ROOMY_BYTES = 4  # types of at least this size can hold sums of gradients
-
-# These names exist since torch 2.13, which deprecates the older ones.
-_all_gather: Any = getattr(distributed, "all_gather_single", None)
-_reduce_scatter: Any = getattr(distributed, "reduce_scatter_single", None)
-if _all_gather is None or _reduce_scatter is None:
-    _all_gather, _reduce_scatter = (
-        distributed.all_gather_into_tensor,
-        distributed.reduce_scatter_tensor,
-    )
 
 
 @dataclass
@@ -272,14 +264,14 @@ class GroupExchange:
         own = flats[0].new_zeros(longest)
         if operation.gathers:
             own[: len(parts[self.rank])] = parts[self.rank]
-            work = _all_gather(_real(whole), _real(own), group=self._group, async_op=True)
+            work = all_gather(_real(whole), _real(own), group=self._group, async_op=True)
         else:
             for row, part in zip(whole, parts, strict=True):
                 row[: len(part)] = part
             if operation.average and whole.element_size() < _ROOMY_BYTES:
                 whole /= self.size  # divide first, because the sum may overflow the type
                 operation.average = False
-            work = _reduce_scatter(_real(own), _real(whole), group=self._group, async_op=True)
+            work = reduce_scatter(_real(own), _real(whole), group=self._group, async_op=True)
         operation.whole, operation.own, operation.work = whole, own, work
 
     def _end_all(self) -> None:
