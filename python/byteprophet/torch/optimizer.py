@@ -249,10 +249,9 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
 
     Returns:
         ``optimizer`` itself, which now also has ``synchronize()``, ``skip_synchronize()``,
-        ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``. Except with
-        ``"ddp"``, it also has ``sharded_state_dict()``, which returns this rank's part of the
-        state, and ``load_sharded_state_dict()``, which loads that on the same rank of a job of the
-        same size.
+        ``no_sync()``, ``finish()``, ``set_backward_passes_per_step()``, ``sharded_state_dict()``,
+        which returns this rank's part of the state (with ``"ddp"``, all of it), and
+        ``load_sharded_state_dict()``, which loads that on the same rank of a job of the same size.
 
     Raises:
         ValueError: the optimizer needs a closure, names are bad, ``sync`` is unknown, or it cannot

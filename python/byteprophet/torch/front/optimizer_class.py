@@ -87,6 +87,51 @@ class Distributed:
         """Accumulate gradients over ``passes`` backward passes before they are sent."""
         self._front.gradients.accumulation.set_passes(passes)
 
+    def sharded_state_dict(self: Any) -> dict[str, Any]:
+        """The part of the state that this rank keeps, after all updates. Involves no other rank.
+
+        It is the whole state if nothing is sharded. If there may be shards, it also says which rank
+        saved it, and the owners' weights if these are unequal.
+        """
+        self._front.gradients.kept.warn_unused(_NOT_SAVED)
+        self._front.settle_state(self)
+        _refuse_unused(self._front, "sharded_state_dict()")
+        state: dict[str, Any] = _plain_class(self).state_dict(self)
+        sharded_state.add_own(state, self._front.gradients)
+        saved_compression.add_own(state, self._front)
+        return {**_with_delayed(self._front, state), **self._front.local.saved()}
+
+    def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        """Load a state that this rank saved in a job of the same size. All ranks must call this.
+
+        The owners may have had other weights in that job. Raises ``ValueError`` if another rank
+        saved it.
+        """
+        self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
+        self._front.settle_state(self)
+        _refuse_unused(self._front, "load_sharded_state_dict()")
+        sharded_state.refuse_other(state_dict, self._front.synchroniser)
+        adopt = saved_compression.read_own(state_dict, self._front)
+        weights = state_dict.get(sharded_state.OWNERS, ())
+        delays = self._front.gradients.delays
+        delayed = delays.checked(state_dict.get(DELAYED, {}), "load_sharded_state_dict()")
+        since = self._front.local.checked(state_dict, "load_sharded_state_dict()")
+        before = self.state, self.param_groups
+        _plain_class(self).load_state_dict(self, state_dict)
+        try:
+            sharded_state.adopt_saved(self, self._front.gradients, weights)
+        except ValueError:
+            self.state, self.param_groups = before
+            raise
+        adopt()
+        delays.load(delayed)
+        self._front.load_local(since)
+
+
+def _plain_class(distributed: Any) -> type[Optimizer]:
+    plain: type[Optimizer] = type(distributed).__bases__[0]
+    return plain
+
 
 def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
     def update(self: Any, closure: Callable[[], Any] | None = None) -> Any:
@@ -162,7 +207,7 @@ def make_distributed(
 
 def plain_again(optimizer: Optimizer) -> None:
     """Make a distributed optimizer one of its original class. Nothing of it may be outstanding."""
-    optimizer.__class__ = type(optimizer).__bases__[0]
+    optimizer.__class__ = _plain_class(optimizer)
     own = vars(optimizer)
     for name in ("_front", "_named", "_synchronize_at_step", "_barrier_at_step"):
         own.pop(name, None)
@@ -235,46 +280,6 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         self._front.load_local(since)
         adopt()
 
-    def sharded_state_dict(self: Any) -> dict[str, Any]:
-        """The state with this rank's shards only, after all updates. Involves no other rank.
-
-        If there may be shards, it also says which rank saved it, and the owners' weights if these
-        are unequal.
-        """
-        self._front.gradients.kept.warn_unused(_NOT_SAVED)
-        self._front.settle_state(self)
-        _refuse_unused(self._front, "sharded_state_dict()")
-        state: dict[str, Any] = base.state_dict(self)
-        sharded_state.add_own(state, self._front.gradients)
-        saved_compression.add_own(state, self._front)
-        return {**_with_delayed(self._front, state), **self._front.local.saved()}
-
-    def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-        """Load a state that this rank saved in a job of the same size. All ranks must call this.
-
-        The owners may have had other weights in that job. Raises ``ValueError`` if another rank
-        saved it.
-        """
-        self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
-        self._front.settle_state(self)
-        _refuse_unused(self._front, "load_sharded_state_dict()")
-        sharded_state.refuse_other(state_dict, self._front.synchroniser)
-        adopt = saved_compression.read_own(state_dict, self._front)
-        weights = state_dict.get(sharded_state.OWNERS, ())
-        delays = self._front.gradients.delays
-        delayed = delays.checked(state_dict.get(DELAYED, {}), "load_sharded_state_dict()")
-        since = self._front.local.checked(state_dict, "load_sharded_state_dict()")
-        before = self.state, self.param_groups
-        base.load_state_dict(self, state_dict)
-        try:
-            sharded_state.adopt_saved(self, self._front.gradients, weights)
-        except ValueError:
-            self.state, self.param_groups = before
-            raise
-        adopt()
-        delays.load(delayed)
-        self._front.load_local(since)
-
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add a parameter group. Every rank must add the same parameters."""
         self._front.widen_state(self)
@@ -299,8 +304,8 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         zero_grad,
         state_dict,
         load_state_dict,
-        sharded_state_dict,
-        load_sharded_state_dict,
+        Distributed.sharded_state_dict,
+        Distributed.load_sharded_state_dict,
         add_param_group,
     )
     members = {
