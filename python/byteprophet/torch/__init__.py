@@ -3,10 +3,11 @@
 Offers what ``byteps.torch`` offers, with a ``DistributedOptimizer`` whose ``step()`` returns at
 once. Every module's forward waits for its own parameters, so the order of transfers matters.
 Results equal those of a job that waits in ``step()``, bit for bit, because any access to a
-parameter or gradient in flight waits for it (``tensors/pending.py``). The only exception are other
-tensors on the same memory that were made before ``step()`` (a view, ``p.data``, ``p.detach()``).
-Before reading one, call ``optimizer.finish()``, or set ``BYTEPROPHET_OVERLAP=0`` for the job.
-``BYTEPROPHET_DEBUG=1`` reports lines that wait, and lines that use such tensors
+parameter or gradient in flight waits for it (``tensors/pending.py``). Only two kinds of tensors do
+not wait: those on the same memory that were made before ``step()`` (a view, ``p.data``,
+``p.detach()``), and those of the optimizer's state that a script keeps from an earlier step. Before
+reading one, call ``optimizer.finish()``, or set ``BYTEPROPHET_OVERLAP=0`` for the job.
+``BYTEPROPHET_DEBUG=1`` reports lines that wait, and lines that use tensors of the first kind
 (``tensors/reads.py``).
 
 Calls raise ``PeerLost`` if they need a rank that is gone, and ``TimedOut`` if they wait for other
