@@ -2,9 +2,10 @@
 
     python in_place_script.py FOLDER WAY ...
 
-A way is a ``sync``, and may be followed by ``:unnamed`` (the optimizer is not told of the model) or
-``:held`` (every second backward pass only accumulates). Or it is ``refused``: what is refused, and
-with which message. Writes the digests of parameters and of the optimizer's state.
+A way is a ``sync``, and may be followed by ``:unnamed`` (the optimizer is not told of the model),
+``:taken`` (another optimizer, which lives on, had the parameters before) or ``:held`` (every second
+backward pass only accumulates). Or it is ``refused``: what is refused, and with which message.
+Writes the digests of parameters and of the optimizer's state.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
@@ -53,6 +55,9 @@ def train(way: str) -> list[str]:
     model = Model()
     optimizer: Any = torch.optim.AdamW(parameters_of(model), lr=0.01)
     told = {} if kind == "unnamed" else {"model": model}
+    if kind == "taken":
+        before = torch.optim.SGD(parameters_of(model), lr=0.01)
+        bps.DistributedOptimizer(before, model=model, sync="allreduce")
     optimizer = bps.DistributedOptimizer(optimizer, sync=sync, **told)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     lot = torch.Generator().manual_seed(rank)
@@ -107,9 +112,31 @@ def refused() -> dict[str, str]:
         bps.DistributedOptimizer(two[1], model=model, sync="ddp")
     except RuntimeError as error:
         found["two"] = str(error)
+    found |= {name: refused_other(name) for name in ("again", "before", "horovod", "within")}
     found["thawed"] = thawed()
     found["called"] = called()
     return found
+
+
+def refused_other(name: str) -> str:
+    """What is said of an optimizer, or of a model, whose gradients are exchanged already."""
+    model: Any = Model()
+    plain: Any = torch.optim.SGD(parameters_of(model), lr=0.1)
+    sync = "ddp"
+    if name == "again":
+        plain = bps.DistributedOptimizer(plain, model=model, sync="allreduce")
+    elif name == "before":
+        bps.DistributedOptimizer(plain, model=model, sync="ddp")
+        plain, sync = torch.optim.SGD(parameters_of(model), lr=0.1), "allreduce"
+    elif name == "horovod":
+        plain.__class__ = type("Other", (torch.optim.SGD,), {"__module__": "horovod.torch"})
+    elif name == "within":
+        model.last = DistributedDataParallel(model.last)
+    try:
+        bps.DistributedOptimizer(plain, model=model, sync=sync)
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def called() -> str:

@@ -22,13 +22,13 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
 ) -> None:
     """With clipping, a schedule, evaluation, a frozen parameter, accumulation, no model given."""
     monkeypatch.chdir(tmp_path)
-    ways = ["allreduce", "ddp", "ddp:unnamed", "allreduce:held", "ddp:held"]
+    ways = ["allreduce", "ddp", "ddp:unnamed", "ddp:taken", "allreduce:held", "ddp:held"]
     command = [sys.executable, str(SCRIPT), str(tmp_path), *ways, "refused"]
     assert run_cli(["run", "--servers", "0", "--workers", "2", "--", *command]) == 0
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     for way in ways:
         assert first[way] == second[way]
-    assert first["ddp"] == first["ddp:unnamed"] == first["allreduce"]
+    assert first["ddp"] == first["ddp:unnamed"] == first["ddp:taken"] == first["allreduce"]
     assert first["ddp:held"] == first["allreduce:held"] != first["ddp"]
     refused = first["refused"]
     assert refused == second["refused"]
@@ -37,6 +37,10 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
     assert "knows no owners" in refused["owners"]
     assert "is compiled" in refused["compiled"]
     assert "two optimizers" in refused["two"]
+    assert refused["again"] == "this optimizer is distributed already"
+    assert "two synchronisers, DistributedOptimizer and a hook of" in refused["before"]
+    assert "this optimizer is horovod's Other, which exchanges" in refused["horovod"]
+    assert "'last.module.weight' has two synchronisers" in refused["within"]
     assert "was frozen, or in no group, when DistributedDataParallel was" in refused["thawed"]
     assert "call the Model itself, not its parts or its forward()" in refused["called"]
 

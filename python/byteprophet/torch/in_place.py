@@ -32,6 +32,7 @@ from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.record import record_unasked
 from byteprophet.torch.recording.ddp_buckets import InPlace
 from byteprophet.torch.regions.root import at_first_forward
@@ -66,8 +67,8 @@ class _Exchange:
         already.
         """
         name = type(module).__name__
-        if other_synchronisers.is_synchroniser(module):
-            other_synchronisers.refuse_module(module, dict(module.named_parameters()))
+        ours = {path: each for path, each in module.named_parameters() if id(each) in names}
+        other_synchronisers.refuse_within(module, ours)
         if module in _begun:
             raise RuntimeError(f"byteprophet: sync={DDP!r}: {name} has two optimizers: use one")
         if module_calls.is_compiled(module):
@@ -194,16 +195,21 @@ def exchange_in_place(
 
     All ranks then have rank 0's parameters. ``passes``: backward passes per step, 1. ``fusion``: a
     number is the limit of a bucket in bytes. ``given``: the strategy. Raises ``ValueError`` if
-    there is no process group, and ``UserError`` if ``passes`` is not 1, or the model does not fit
-    the strategy.
+    there is no process group, ``UserError`` if ``passes`` is not 1, or the model does not fit the
+    strategy, and ``RuntimeError`` if another synchroniser exchanges these gradients.
     """
     check_group(DDP)
     exchange = _Exchange()
     give_calls(optimizer, _Calls(optimizer, exchange), passes)
     named = name_parameters(optimizer_parameters(optimizer), named_parameters, model, {})
+    alone = distributed.get_world_size() == 1
+    if not alone:
+        other_synchronisers.refuse_others(optimizer, named, model)
+    for other in live_fronts():
+        other.release([each for _, each in named])
     same_start.take_first_ranks_values(named)
     exchanged = [(name, each) for name, each in named if each.requires_grad]
-    if distributed.get_world_size() == 1:
+    if alone:
         return optimizer
     optimizer.register_step_pre_hook(exchange.before_step)
     if not exchanged:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +46,7 @@ from byteprophet.torch.tensors import reads
 from byteprophet.torch.tensors.naming import Names, name_parameters, optimizer_parameters
 from byteprophet.torch.tensors.sparse import SparseParameters
 
+_exchanged_by_torch: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 _compared = itertools.count()  # parameters that have taken rank 0's values
 
 
@@ -71,16 +73,9 @@ def is_settled(optimizer: Any) -> bool:
     return front is None or basics.with_servers() or front.settled
 
 
-def _refuse_others(
-    optimizer: Optimizer, named: Sequence[tuple[str, Tensor]], model: nn.Module | None
-) -> None:
-    """Raises ``RuntimeError`` if another synchroniser exchanges these gradients, or will."""
-    other_synchronisers.refuse_optimizer(optimizer)
-    for name, parameter in named:
-        other_synchronisers.refuse_parameter(name, parameter)
-    for module in () if model is None else model.modules():
-        if other_synchronisers.is_synchroniser(module):
-            other_synchronisers.refuse_module(module, dict(named))
+def _refuse_distributed(optimizer: Optimizer) -> None:
+    if isinstance(optimizer, Distributed) or optimizer in _exchanged_by_torch:
+        raise ValueError("this optimizer is distributed already")
 
 
 def distribute(
@@ -110,8 +105,7 @@ def distribute(
     ``settings.strategy``, if it has one.
     """
     base = type(optimizer)
-    if issubclass(base, Distributed):
-        raise ValueError("this optimizer is distributed already")
+    _refuse_distributed(optimizer)
     if needs_closure(base):
         raise ValueError(
             f"{base.__name__} evaluates its closure several times per step, which cannot be "
@@ -126,7 +120,7 @@ def distribute(
     if given is not None:
         refuse_second(settings.strategy, given.model.places, [name for name, _ in named])
     if synchroniser.size > 1:
-        _refuse_others(optimizer, named, model)
+        other_synchronisers.refuse_others(optimizer, named, model)
     for other in live_fronts():
         other.release([parameter for _, parameter in named])
     front = Front(
@@ -305,6 +299,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
                 given,
                 settings,
             )
+            _exchanged_by_torch.add(found)
             if given is not None:
                 _install(given, model, parameters, settings.strategy)
             return found
@@ -358,6 +353,7 @@ def _by_torch(
     settings: RuntimeSettings,
 ) -> Optimizer:
     """Torch's own exchange: DistributedDataParallel's or FSDP2's, which most jobs do not import."""
+    _refuse_distributed(optimizer)
     if not fuses(compression):
         raise UserError(f"compression: sync={sync!r} takes none; DDP takes a strategy that casts")
     if weights:

@@ -13,7 +13,7 @@ Classes and hooks are recognised by the module that defines them, so none of the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,8 +30,17 @@ _WRAPPERS: Mapping[str, frozenset[str]] = {
     "PipelineEngine": frozenset({"deepspeed"}),
 }
 """Module classes that average or shard gradients, and the packages that define them."""
-_HOOKING = ("apex", "byteps", "deepspeed", "fairscale", "horovod", "megatron", "torch.distributed")
-"""Packages whose hooks on a parameter exchange or consume its gradient."""
+_HOOKING = (
+    "apex",
+    "byteprophet.torch.in_place",
+    "byteps",
+    "deepspeed",
+    "fairscale",
+    "horovod",
+    "megatron",
+    "torch.distributed",
+)
+"""Modules and packages whose hooks on a parameter exchange or consume its gradient."""
 _OPTIMIZERS = ("byteps", "deepspeed", "fairscale", "horovod")
 """Packages whose optimizers exchange gradients."""
 _ADVICE = (
@@ -65,6 +74,27 @@ def refuse_parameter(name: str, parameter: Tensor) -> None:
     owner = owner_of(parameter)
     if owner:
         raise RuntimeError(_line(owner, name))
+
+
+def refuse_others(
+    optimizer: Optimizer, named: Sequence[tuple[str, Tensor]], model: nn.Module | None
+) -> None:
+    """Raises ``RuntimeError`` if another synchroniser exchanges these gradients, or will.
+
+    ``named``: the parameters of ``optimizer`` that we exchange, with their names.
+    """
+    refuse_optimizer(optimizer)
+    for name, parameter in named:
+        refuse_parameter(name, parameter)
+    if model is not None:
+        refuse_within(model, dict(named))
+
+
+def refuse_within(model: nn.Module, ours: Mapping[str, Tensor]) -> None:
+    """Raises ``RuntimeError`` if a module of ``model`` handles one of our parameters, too."""
+    for module in model.modules():
+        if is_synchroniser(module):
+            refuse_module(module, ours)
 
 
 def is_synchroniser(module: nn.Module) -> bool:
