@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import io
 import json
 import os
 import sys
@@ -225,6 +226,8 @@ def refused() -> dict[str, str]:
     attempt("part", lambda: net.blocks[0](torch.ones(2, 7)))
     attempt("two", lambda: bps.DistributedOptimizer(plain_of(net), model=net, sync="fsdp2"))
     attempt("assign", lambda: net.load_state_dict(Net().state_dict(), assign=True))
+    attempt("pickled", lambda: torch.save(optimizer, io.BytesIO()))
+    attempt("copied", lambda: copy.deepcopy(optimizer))
     with optimizer.no_sync():
         net(words).mean().backward()
     attempt("held", optimizer.step)

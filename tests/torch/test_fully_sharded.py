@@ -29,6 +29,8 @@ SAYS = {
     "part": "calls FSDPBlock, a part of the model, whose parameters are whole only while Net is",
     "two": "the model has two optimizers",
     "assign": "load without assign=True",
+    "pickled": "save its state_dict(), or its sharded_state_dict()",
+    "copied": "the optimizer cannot be pickled or copied",
     "held": "step() after backward passes in no_sync() alone",
     "hook": "parameter 'embedding.weight' has hooks",
     "added": "a parameter of shape (3,) is not the sharded model's",

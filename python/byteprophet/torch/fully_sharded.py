@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -110,6 +110,8 @@ class _Sharding:
         for _, each in parameters:
             replaced.replace(each)
         ModelCheckpoints(sharded)
+        # Pickle and copy ask the object first. Its class is the script's.
+        vars(self.optimizer)["__reduce_ex__"] = _refuse_to_copy
         self.checkpoints = OptimizerCheckpoints(self.optimizer, sharded)
         self.sharded = sharded
         sharded.hold(self.held)
@@ -255,6 +257,7 @@ def shard(
     give_calls(optimizer, _Calls(sharding), passes)
     if distributed.get_world_size() == 1:
         return optimizer
+    other_synchronisers.refuse_optimizer(optimizer)
     optimizer.register_step_pre_hook(sharding.before_step)
     if model is not None:
         sharding.shard(model)
@@ -271,13 +274,18 @@ def shard(
     return optimizer
 
 
+def _refuse_to_copy(_protocol: object) -> NoReturn:
+    raise RuntimeError(
+        f"byteprophet: {_SYNC}: the optimizer cannot be pickled or copied, because each rank has "
+        "shards only: save its state_dict(), or its sharded_state_dict()"
+    )
+
+
 def _refuse(model: nn.Module) -> None:
     """Raise ``RuntimeError`` if ``model`` is compiled, or has another synchroniser."""
     if isinstance(model, FSDPModule) and model in other_synchronisers.replaced:
         raise RuntimeError(f"byteprophet: {_SYNC}: the model has two optimizers: use one")
-    for module in model.modules():
-        if other_synchronisers.is_synchroniser(module):
-            other_synchronisers.refuse_module(module, dict(model.named_parameters()))
+    other_synchronisers.refuse_within(model, dict(model.named_parameters()))
     if module_calls.is_compiled(model):
         raise RuntimeError(
             f"byteprophet: {_SYNC}: {type(model).__name__} is compiled, and its hooks would be, "

@@ -87,6 +87,7 @@ def test_a_parameter_that_another_module_has_too_stays_with_the_root() -> None:
         (lambda each: nn.Parameter(torch.ones(())), "is a scalar"),
         (lambda each: nn.Parameter(torch.ones(3, 2).t()), "has strides"),
         (lambda each: nn.Parameter(torch.ones(3, 2, device="meta")), "is on meta"),
+        (lambda each: nn.Parameter(torch.ones(3, 2, dtype=torch.cfloat)), "'weight' is complex"),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(change: object, message: str) -> None:

@@ -113,6 +113,8 @@ def _why_not(name: str, parameter: Tensor) -> str:
         return f"parameter {name!r} is a scalar: make it a tensor of one element"
     if not parameter.is_contiguous():
         return f"parameter {name!r} has strides {parameter.stride()}: make it contiguous"
+    if parameter.is_complex() and parameter.requires_grad:
+        return f"parameter {name!r} is complex, and torch updates complex DTensors by other rules"
     if type(parameter) is not nn.Parameter:
         return f"parameter {name!r} is a {type(parameter).__name__}, not a plain parameter"
     hooks: object = getattr(parameter, "_post_accumulate_grad_hooks", None)
