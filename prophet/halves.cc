@@ -56,7 +56,7 @@ HalfTimes TimesOfHalves(const Halves& halves) {
     TimeNs start_ns = -1;
     TimeNs end_ns = 0;
   };
-  std::vector<Half> at(2 * count);  // by place
+  std::vector<Half> at(2 * count);              // by place
   Smallest<std::pair<TimeNs, size_t>> to_come;  // when it is ready, and its place
   for (size_t bucket = 0; bucket < count; ++bucket) {
     const auto reduce = static_cast<size_t>(halves.reduce_place[bucket]);
@@ -86,7 +86,8 @@ HalfTimes TimesOfHalves(const Halves& halves) {
                     static_cast<size_t>(halves.gather_place[half.bucket]));
   }
   HalfTimes times;
-  for (auto* each : {&times.reduce_start, &times.reduce_end, &times.gather_start, &times.gather_end})
+  for (auto* each :
+       {&times.reduce_start, &times.reduce_end, &times.gather_start, &times.gather_end})
     each->resize(count);
   for (const Half& half : at) {
     (half.gathers ? times.gather_start : times.reduce_start)[half.bucket] = half.start_ns;

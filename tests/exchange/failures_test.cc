@@ -128,7 +128,7 @@ TEST(Failures, SizesThatDifferAreNamed) {
 TEST(Failures, AFrameOfWhatIsOverHereBelongsToNothing) {
   std::vector<float> values(300'000), of_rank_2(1);
   Alone alone(0, 3);
-  Begin(*alone.mesh, Kind::kGather, 1, values);    // a frame is stuck in the socket
+  Begin(*alone.mesh, Kind::kGather, 1, values);     // a frame is stuck in the socket
   Begin(*alone.mesh, Kind::kReduce, 2, of_rank_2);  // behind it; nothing is expected for this one
   alone.peer(1).SendPart(Kind::kGather, 2, std::vector<float>{7});
   alone.peer(1).AwaitTaken();

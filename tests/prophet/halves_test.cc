@@ -14,8 +14,8 @@ TEST(Halves, ByHand) {
   // all-gather is the most urgent of all. Bucket 1's waits for the step.
   const Times ready{10, 0}, reduce{20, 30}, gather{5, 7}, reduce_place{1, 2}, gather_place{0, 3},
       after_step{0, 1};
-  const HalfTimes times = TimesOfHalves({ready, reduce, gather, reduce_place, gather_place,
-                                         after_step, 100});
+  const HalfTimes times =
+      TimesOfHalves({ready, reduce, gather, reduce_place, gather_place, after_step, 100});
   EXPECT_EQ(times.reduce_start, (Times{10, 0}));
   EXPECT_EQ(times.reduce_end, (Times{30, 55}));
   EXPECT_EQ(times.gather_start, (Times{30, 100}));

@@ -11,10 +11,9 @@
 // and where it does not move for kPatience, one answer goes all the same. Where the kernel says
 // nothing (not TCP, not Linux), answers leave as they come.
 //
-// Threads. Heard(): those that receive, ZeroMQ's and the data links'. Add(): these and the engine's.
-// One thread of this
-// object's own, started by the first answer that has to wait, sends what waited. The mutex guards
-// everything here; answers are sent outside it.
+// Threads. Heard(): those that receive, ZeroMQ's and the data links'. Add(): these and the
+// engine's. One thread of this object's own, started by the first answer that has to wait, sends
+// what waited. The mutex guards everything here; answers are sent outside it.
 #pragma once
 
 #include <chrono>

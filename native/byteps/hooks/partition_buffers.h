@@ -40,15 +40,16 @@ struct Push {
 };
 
 [[noreturn]] inline void RefusePush(const Push& push, const std::string& others) {
-  Say("error", "workers partition the same tensor differently, or its size or type differs: worker-" +
-                   std::to_string(push.worker) + " pushes " + push.what() + " for partition " +
-                   std::to_string(push.key & 0xffff) + " of the tensor that was declared as number " +
-                   std::to_string(push.key >> 16) + ", counted from 0, but " + others);
+  Say("error",
+      "workers partition the same tensor differently, or its size or type differs: worker-" +
+          std::to_string(push.worker) + " pushes " + push.what() + " for partition " +
+          std::to_string(push.key & 0xffff) + " of the tensor that was declared as number " +
+          std::to_string(push.key >> 16) + ", counted from 0, but " + others);
   EndAtOnce(1, "");
 }
 
-// `stored` is what the server keeps of the push's key, `first_of_round` whether it is the first push
-// of its round. Without a compressor, a push has the length of its key.
+// `stored` is what the server keeps of the push's key, `first_of_round` whether it is the first
+// push of its round. Without a compressor, a push has the length of its key.
 template <typename Stored>
 void CheckPush(Stored* stored, const Push& push, bool first_of_round, bool compressed) {
   if (first_of_round) {
