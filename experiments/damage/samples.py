@@ -125,11 +125,14 @@ def _prophet(directory: Path) -> None:
 
 
 def _keep_plan(run: Path) -> bool:
-    """Write plan.json of a run that is too short to adopt its plan; whether there is a plan."""
+    """Write plan.json of a run that is too short to adopt its plan; whether there is a plan.
+
+    It says that the plan was in force from the first iteration on.
+    """
     plans = [event for event in read_events(run / NAME) if event["event"] == "plan"]
     if plans:
         names = [field.alias or name for name, field in Plan.model_fields.items()]
-        plan = {name: plans[-1][name] for name in names}
+        plan = {**{name: plans[-1][name] for name in names}, "at_iteration": 1}
         (run / PLAN_NAME).write_text(json.dumps(plan))
     return bool(plans)
 

@@ -14,6 +14,7 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.launcher import JobSpec, check_job
 from byteprophet.launcher.deadlines import dead_after_s
+from byteprophet.launcher.environment import SAID_OTHERWISE
 from byteprophet.network import format_rate, parse_rate, parse_step, payload_bps
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
@@ -128,6 +129,11 @@ def _policy(environment: Mapping[str, str]) -> None:
     parse_request(environment.get(VARIABLE, ""), scheduler, settings)
 
 
+def _of_a_job(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """What a job may be given: its policy is not among it."""
+    return {name: value for name, value in environment.items() if name not in SAID_OTHERWISE}
+
+
 _OF_ENVIRONMENT: tuple[Callable[[Mapping[str, str]], object], ...] = (
     RuntimeSettings.from_environment,
     recording.check,
@@ -138,5 +144,5 @@ _OF_ENVIRONMENT: tuple[Callable[[Mapping[str, str]], object], ...] = (
         environment.get(VARIABLE, ""), "bytescheduler", schedulers.resolve("bytescheduler", {})[0]
     ),
     _policy,
-    lambda environment: _job(scheduler="bytescheduler", environment=environment),
+    lambda environment: _job(scheduler="bytescheduler", environment=_of_a_job(environment)),
 )

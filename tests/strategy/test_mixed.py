@@ -227,18 +227,24 @@ def test_a_link_that_is_unlimited_counts_like_a_worker_s() -> None:
 
 
 @pytest.mark.parametrize("partition_bytes", [65536, 1 << 20])
-def test_partitions_do_not_adapt_to_the_share_of_a_link(partition_bytes: int) -> None:
-    """Where a policy has done so in the recorded job, it is given its usual size."""
-    settings, usual_bytes = schedulers.resolve("prophet", {})
-    job = four_and_two(True)
+@pytest.mark.parametrize(
+    ("rate_bps", "made_bytes"), [(10**8, 64 << 10), (10**9, 256 << 10), (10**10, 1 << 20)]
+)
+def test_partitions_are_those_of_the_planned_share(
+    rate_bps: int, made_bytes: int, partition_bytes: int
+) -> None:
+    """Not those that a policy preferred in the recorded job, and they stay."""
+    settings, _ = schedulers.resolve("prophet", {})
+    job = served_job([rate_bps] * 4, [rate_bps] * 2)
     recorded = replace(
         job,
         policy=Policy("prophet", {**settings, "partition_bytes": partition_bytes}),
         strategy=replace(job.strategy, partition_bytes=partition_bytes),
     )
     made = built(recorded)
-    assert made.push_policy.settings == {**settings, "partition_max_bytes": 0}
-    assert made.strategy.partition_bytes == usual_bytes
+    stays = {"partition_bytes": made_bytes, "partition_max_bytes": 0}
+    assert made.push_policy.settings == {**settings, **stays}
+    assert made.strategy.partition_bytes == made_bytes
     # A size that was given stays.
     fixed = {**settings, "partition_bytes": partition_bytes, "partition_max_bytes": 0}
     kept = built(replace(recorded, policy=Policy("prophet", fixed)))

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet import schedulers
+from byteprophet import _core, schedulers
 from byteprophet.allreduce.grouping import best_groups
 from byteprophet.allreduce.strategies import MESSAGE_NS, strategy_of_groups, timing_of
 from byteprophet.allreduce.timing import Link, Timing
@@ -50,6 +50,7 @@ from byteprophet.optimize.passes.placement import placed_by_load
 from byteprophet.replay.all_reduce import with_updates
 from byteprophet.runtime_settings import DEFAULT_FUSION_BYTES
 
+_BANDWIDTH = "bandwidth_bps"  # a setting of policies whose partitions follow the link
 _WHOLE_OF_ALL = 32
 """A gradient of more than this part of all bytes is cut. So the fraction of bytes to servers is off
 by 1/64 of all of them at most, wherever the forward pass stands."""
@@ -119,7 +120,7 @@ def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: boo
     for way, where in ((SERVERS, "to servers"), (MESH, "over the mesh")):
         if not len(carried(job.model, routes, way)):
             raise UserError(f"mixed: nothing of this model would go {where}: it is too small")
-    policy, partition_bytes = _policy(job)
+    policy, partition_bytes = _policy(job, fraction)
     strategy = replace(
         job.strategy,
         runtime=MIXED,
@@ -198,17 +199,25 @@ def why_useless(job: Job) -> str:
     )
 
 
-def _policy(job: Job) -> tuple[Policy, int]:
+def _policy(job: Job, fraction: float) -> tuple[Policy, int]:
     """The policy of what goes to servers, and its partition size, which does not adapt to the link.
 
-    A policy that adapts it takes the servers' share of a link for a slow link, and makes partitions
-    and its window small. Connections with so little in flight lose against those of the mesh.
+    While a job runs, what servers get of a link depends on what the mesh leaves them. A policy that
+    followed it would make partitions and its window small, and connections with so little in flight
+    lose against those of the mesh. So it is the size that the policy prefers for their planned
+    share. ``fraction``: of all bytes, to servers.
     """
     known, partition_bytes = job.policy or Policy(schedulers.DEFAULT), job.strategy.partition_bytes
     given, largest = dict(known.settings), schedulers.LARGEST_PARTITION
     if given.get(largest, schedulers.resolve(known.name, {})[0].get(largest, 0)):
-        given = {**given, largest: 0}
         given.pop(schedulers.PARTITION, None)
+        share_bps = round(_slowest_bps(job) * (1 - _share_of_mesh(job.workers, fraction)))
+        if share_bps:
+            asked = _core.Policy(known.name, {**given, _BANDWIDTH: share_bps})
+            preferred_bytes = asked.preferred_partition_bytes
+            if preferred_bytes is not None:
+                given[schedulers.PARTITION] = preferred_bytes
+        given[largest] = 0
     elif partition_bytes:
         given[schedulers.PARTITION] = partition_bytes
     settings, partition_bytes = schedulers.resolve(known.name, given)
