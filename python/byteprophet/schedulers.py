@@ -10,6 +10,8 @@ from byteprophet.errors import UserError
 STOCK = "stock"
 DEFAULT = "prophet"
 PARTITION, LARGEST_PARTITION = "partition_bytes", "partition_max_bytes"
+BANDWIDTH = "bandwidth_bps"
+"""The setting of a policy that estimates its link, unless it is given the rate; 0: it is not."""
 STOCK_PARTITION_BYTES = 4_096_000
 """BytePS' own."""
 MAX_PARTITION_BYTES = 2**30
@@ -65,3 +67,11 @@ def resolve(
 def settings_text(settings: Mapping[str, int]) -> str:
     """``name=value,...``, which ``_core.parse_settings`` reads."""
     return ",".join(f"{name}={value}" for name, value in settings.items())
+
+
+def preferred_partition_bytes(name: str, settings: Mapping[str, int], link_bps: int) -> int | None:
+    """The partition size that a policy prefers on a link of this payload rate; None: no wish.
+
+    ``name``: of a policy that has the setting ``BANDWIDTH``.
+    """
+    return _core.Policy(name, {**settings, BANDWIDTH: link_bps}).preferred_partition_bytes

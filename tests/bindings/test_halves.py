@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +16,11 @@ buckets = st.lists(st.tuples(times, times, times, st.booleans()), max_size=10)
 
 @given(buckets, st.integers(0, 80), st.randoms(use_true_random=False))
 def test_halves_have_the_link_by_strict_priority(
-    drawn: list[tuple[int, int, int, bool]], step_ns: int, lot: object
+    drawn: list[tuple[int, int, int, bool]], step_ns: int, lot: random.Random
 ) -> None:
     count = len(drawn)
     places = list(range(2 * count))
-    lot.shuffle(places)  # type: ignore[attr-defined]
+    lot.shuffle(places)
     reduce_place, gather_place = places[:count], places[count:]
     needs_ns = [0] * (2 * count)
     bucket_of = {place: number for number, place in enumerate(reduce_place)}

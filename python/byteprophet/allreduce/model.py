@@ -105,7 +105,7 @@ def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
         )
         reduces, gathers = (reduce_start, reduce_end), (gather_start, gather_end)
     else:
-        start, end = _on_several_links(timing.step_ns, ready_ns, halves_ns, owner, waits)
+        start, end = _on_several_links(timing.step_ns, ready_ns, halves_ns, owner, position, waits)
         reduces, gathers = (start[:count], end[:count]), (start[count:], end[count:])
     if count > len(groups):
         reduces, gathers = (
@@ -126,16 +126,15 @@ def _on_several_links(
     ready_ns: Sequence[int],
     halves_ns: Sequence[Sequence[tuple[int, int]]],
     owner: Sequence[int],
+    position: Sequence[int],
     waits: Sequence[bool],
 ) -> tuple[list[int], list[int]]:
     """When halves start and end, by chunk: all reduce-scatters, then all all-gathers.
 
-    ``owner``: the half at each position. ``waits``: whether the all-gather waits for step().
+    ``owner``: the half at each position. ``position``: of each half. ``waits``: whether the
+    all-gather waits for step().
     """
     count = len(ready_ns)
-    position = [0] * (2 * count)
-    for place, half in enumerate(owner):
-        position[half] = place
     needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
     start, end = [0] * (2 * count), [0] * (2 * count)
     to_come = [(each_ns, position[chunk]) for chunk, each_ns in enumerate(ready_ns)]

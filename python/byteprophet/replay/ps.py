@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet import _core, schedulers
+from byteprophet import schedulers
 from byteprophet.errors import UserError
 from byteprophet.graph.ps_graph import build
 from byteprophet.job import Host, Job, Policy, Strategy
@@ -18,7 +18,7 @@ from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob, of_gradients
 from byteprophet.replay.what_if import Changes
 
-_BANDWIDTH, _PLANNED_FOR = "bandwidth_bps", "plan_bandwidth_bps"  # settings
+_PLANNED_FOR = "plan_bandwidth_bps"  # a setting
 
 
 def change(job: Job, changes: Changes) -> Job:
@@ -133,11 +133,12 @@ def on_link(job: Job, slowest_bps: int) -> Job:
     if policy.settings.get(_PLANNED_FOR) and slowest_bps:
         policy = replace(policy, settings={**policy.settings, _PLANNED_FOR: slowest_bps})
         job = replace(job, policy=policy)
-    if policy.name == schedulers.STOCK or not slowest_bps or _BANDWIDTH not in policy.settings:
+    given_bps = policy.settings.get(schedulers.BANDWIDTH)  # None: the policy knows no such setting
+    if policy.name == schedulers.STOCK or not slowest_bps or given_bps is None:
         return job
-    link_bps = policy.settings[_BANDWIDTH] or slowest_bps
-    there = _core.Policy(policy.name, {**policy.settings, _BANDWIDTH: link_bps})
-    size = there.preferred_partition_bytes
+    size = schedulers.preferred_partition_bytes(
+        policy.name, policy.settings, given_bps or slowest_bps
+    )
     if size is None:
         return job
     settings = {**policy.settings, schedulers.PARTITION: size}

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet import _core, schedulers
+from byteprophet import schedulers
 from byteprophet.allreduce.grouping import best_groups
 from byteprophet.allreduce.strategies import MESSAGE_NS, strategy_of_groups, timing_of
 from byteprophet.allreduce.timing import Link, Timing
@@ -50,7 +50,6 @@ from byteprophet.optimize.passes.placement import placed_by_load
 from byteprophet.replay.all_reduce import with_updates
 from byteprophet.runtime_settings import DEFAULT_FUSION_BYTES
 
-_BANDWIDTH = "bandwidth_bps"  # a setting of policies whose partitions follow the link
 _WHOLE_OF_ALL = 32
 """A gradient of more than this part of all bytes is cut. So the fraction of bytes to servers is off
 by 1/64 of all of them at most, wherever the forward pass stands."""
@@ -213,8 +212,7 @@ def _policy(job: Job, fraction: float) -> tuple[Policy, int]:
         given.pop(schedulers.PARTITION, None)
         share_bps = round(_slowest_bps(job) * (1 - _share_of_mesh(job.workers, fraction)))
         if share_bps:
-            asked = _core.Policy(known.name, {**given, _BANDWIDTH: share_bps})
-            preferred_bytes = asked.preferred_partition_bytes
+            preferred_bytes = schedulers.preferred_partition_bytes(known.name, given, share_bps)
             if preferred_bytes is not None:
                 given[schedulers.PARTITION] = preferred_bytes
         given[largest] = 0
