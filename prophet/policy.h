@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "prophet/item.h"
 #include "prophet/settings.h"
@@ -41,6 +42,14 @@ struct ReadyTime {
   int32_t priority = 0;  // the one its items carry; negative
   TimeNs ready_ns = 0;
   TimeNs spread_ns = 0;  // mean absolute deviation over iterations; 0 if not known
+  bool operator==(const ReadyTime&) const = default;
+};
+
+// What all workers need of one of them, so that they send in one order.
+struct Learned {
+  int64_t bandwidth_bps = 0;  // payload of this worker's link
+  std::vector<ReadyTime> times;
+  bool operator==(const Learned&) const = default;
 };
 
 class Policy {
@@ -68,6 +77,11 @@ class Policy {
   // The partition size in bytes that would suit this worker's link; nullopt: no wish. Who drives
   // the policy has all workers agree on one, and says so with Reconfigure().
   virtual std::optional<int64_t> PreferredPartitionBytes() const { return std::nullopt; }
+
+  // What this worker has learned; nullopt: nothing yet, or the workers need no common order. Who
+  // drives the policy has all workers agree on one of these, and says so with Reconfigure()
+  // (plan_bandwidth_bps) and SetReadyTimes().
+  virtual std::optional<Learned> WhatItLearned() const { return std::nullopt; }
 
   // Changes settings while items are pending and in flight; those not named keep their values. What
   // is in flight stays there: a smaller window only holds back what comes next.

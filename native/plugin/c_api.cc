@@ -103,4 +103,14 @@ int64_t byteprophet_partition_bytes() { return byteprophet::StagedPlan::Get().pa
 // The partition size in bytes that would suit this worker's link; 0: no wish.
 int64_t byteprophet_preferred_partition_bytes() { return byteprophet::PreferredPartitionBytes(); }
 
+// What this worker would have all workers plan their order with: the bandwidth of its link, 0 if it
+// has nothing to say, and up to `capacity` ready times. Returns how many there are.
+int byteprophet_learned(int64_t* bandwidth_bps, prophet::ReadyTime* times, int capacity) {
+  const prophet::Learned learned = byteprophet::WhatItLearned();
+  *bandwidth_bps = learned.bandwidth_bps;
+  const auto count = static_cast<int>(learned.times.size());
+  std::copy_n(learned.times.begin(), std::min(std::max(0, capacity), count), times);
+  return count;
+}
+
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "byteps/common/ready_table.h"
+#include "prophet/policy.h"
 
 namespace byteprophet {
 
@@ -17,6 +18,9 @@ void OnIteration();
 
 // The policy's; 0 where it has no wish, or this process does not push.
 int64_t PreferredPartitionBytes();
+
+// The policy's; nothing where it has nothing to say, or this process does not push.
+prophet::Learned WhatItLearned();
 
 // Sleeps until push_pull operations have finished or the time is over; returns how many handles it
 // wrote.

@@ -107,6 +107,11 @@ std::optional<int64_t> PushGate::PreferredPartitionBytes() {
   return policy_->PreferredPartitionBytes();
 }
 
+std::optional<prophet::Learned> PushGate::WhatItLearned() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return policy_->WhatItLearned();
+}
+
 uint64_t PushGate::scheduled_partitions() { return scheduled.load(); }
 
 void PushGate::OfferReady(uint64_t key) {

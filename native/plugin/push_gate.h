@@ -43,6 +43,7 @@ class PushGate {
   void OnIteration(int64_t iteration, const Plan* plan);
   size_t size();
   std::optional<int64_t> PreferredPartitionBytes();
+  std::optional<prophet::Learned> WhatItLearned();
 
   // Partitions handed out by all gates of this process.
   static uint64_t scheduled_partitions();

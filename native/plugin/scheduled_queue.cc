@@ -171,6 +171,11 @@ int64_t PreferredPartitionBytes() {
   return rows.gate == nullptr ? 0 : rows.gate->PreferredPartitionBytes().value_or(0);
 }
 
+prophet::Learned WhatItLearned() {
+  if (rows.gate == nullptr) return {};
+  return rows.gate->WhatItLearned().value_or(prophet::Learned{});
+}
+
 }  // namespace byteprophet
 
 namespace byteps {

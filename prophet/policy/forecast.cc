@@ -12,6 +12,8 @@ namespace {
 // Averages weigh the newest observation by one over the number of observations, and by no less
 // than one over this.
 constexpr int kSettledObservations = 4;
+// The second observation takes the place of the first, whose iteration may have taken far longer.
+constexpr int kFirstObservations = 2;
 
 }  // namespace
 
@@ -74,10 +76,23 @@ std::optional<TimeNs> ReadyForecast::NextAbove(int32_t priority) const {
   return *started_ + offset;
 }
 
+std::vector<ReadyTime> ReadyForecast::Times() const {
+  std::vector<ReadyTime> times;
+  times.reserve(tensors_.size());
+  for (const auto& [id, tensor] : tensors_) {
+    if (tensor.last_iteration != iteration_) continue;
+    times.push_back({.tensor = id,
+                     .priority = tensor.priority,
+                     .ready_ns = tensor.ready_ns,
+                     .spread_ns = tensor.spread_ns});
+  }
+  return times;
+}
+
 void ReadyForecast::Learn(Tensor& tensor, TimeNs offset_ns) {
   tensor.observations = std::min(tensor.observations + 1, kSettledObservations);
   const TimeNs error_ns = offset_ns - tensor.ready_ns;
-  if (tensor.observations == 1) {
+  if (tensor.observations <= kFirstObservations) {
     tensor.ready_ns = offset_ns;
     return;
   }

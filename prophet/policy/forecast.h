@@ -2,7 +2,8 @@
 //
 // Per tensor (TensorOf(key)) it keeps the offset of its first ready partition from the iteration's
 // first ready item, as an average and a mean absolute deviation: plain averages at first,
-// exponentially weighted (1/4) after four iterations, so that they follow drift.
+// exponentially weighted (1/4) after four iterations, so that they follow drift. The first
+// iteration counts only until there is a second: a job declares, allocates and compiles in it.
 //
 // An iteration starts with the first item after a boundary. A boundary is OnIteration(), or a key
 // that is ready for the second time. A tensor absent from several iterations in a row is forgotten.
@@ -34,6 +35,9 @@ class ReadyForecast {
 
   void OnReady(uint64_t key, int32_t priority, TimeNs now);
   void OnIteration();
+
+  // Of the tensors that have come in this iteration, as Set() takes them.
+  std::vector<ReadyTime> Times() const;
 
   // The earliest time at which a tensor of higher priority that is still to come in this iteration
   // may be ready: its average less its deviation. In the past if it is late. nullopt if none is

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "prophet/policy/bandwidth.h"
 #include "prophet/policy/delay.h"
@@ -35,6 +36,7 @@ class PredictingPolicy : public QueuedPolicy {
   void GiveBandwidth(int64_t bandwidth_bps);
 
   std::optional<TimeNs> NextAbove(int32_t priority) const { return forecast_.NextAbove(priority); }
+  std::vector<ReadyTime> ForecastTimes() const { return forecast_.Times(); }
   // Payload of the worker's link, and of it what goes to this server: as given, shared evenly among
   // the servers with work, or as estimated. nullopt: not known yet.
   std::optional<double> LinkBytesPerNs() const;

@@ -1,6 +1,7 @@
 #include "prophet/policy/prophet.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -60,6 +61,13 @@ std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
   };
   return std::clamp(static_cast<int64_t>(partition_bytes_), preferred(*bytes_per_ns / kClearly),
                     preferred(*bytes_per_ns * kClearly));
+}
+
+std::optional<Learned> ProphetPolicy::WhatItLearned() const {
+  const auto bytes_per_ns = LinkBytesPerNs();
+  if (settings().at("common_order") == 0 || in_order_ || !bytes_per_ns) return std::nullopt;
+  return Learned{.bandwidth_bps = std::llround(*bytes_per_ns * kBitsPerByteNs),
+                 .times = ForecastTimes()};
 }
 
 int64_t ProphetPolicy::RankOf(const Item& item) {

@@ -28,7 +28,8 @@
 // nothing in flight waits for the link's window, too, at most a second. What a slow server holds up
 // counts against its own window only.
 // With plan_bandwidth_bps and ready times, both the same in all workers, they send in one planned
-// order instead of each by its own (planned_order.h).
+// order instead of each by its own (planned_order.h). They come from a controller, or the workers
+// agree on them (python/byteprophet/torch/retuning/common_order.py), unless common_order is 0.
 // Unranked items (priority 0 and up) go first and wait for no window; their bytes count.
 //
 // With in_order 1 it behaves as fifo does: items go as they come, all at once, and the partition
@@ -68,6 +69,7 @@ class ProphetPolicy final : public PredictingPolicy {
       {"window_max_bytes", 1048576, 1, kMaxWindowBytes},
       {"bandwidth_bps", 0, 0, kMaxBandwidthBps},       // 0: estimate
       {"plan_bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: no planned order
+      {"common_order", 1, 0, 1},                       // 1: workers agree on a planned order
       {"in_order", 0, 0, 1},                           // 1: as fifo
   });
 
@@ -78,6 +80,7 @@ class ProphetPolicy final : public PredictingPolicy {
   void OnIteration(TimeNs now) override;
   void SetReadyTimes(std::span<const ReadyTime> times) override;
   std::optional<int64_t> PreferredPartitionBytes() const override;
+  std::optional<Learned> WhatItLearned() const override;
   Decision Next(TimeNs now) override;
   std::string_view name() const override { return kName; }
 

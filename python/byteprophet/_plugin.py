@@ -98,6 +98,12 @@ class Plugin:
             ctypes.c_int,
         ]
         library.byteprophet_change_settings.restype = ctypes.c_int
+        library.byteprophet_learned.argtypes = [
+            ctypes.POINTER(ctypes.c_int64),
+            ctypes.POINTER(_ReadyTime),
+            ctypes.c_int,
+        ]
+        library.byteprophet_learned.restype = ctypes.c_int
         for partition_bytes in (
             library.byteprophet_partition_bytes,
             library.byteprophet_preferred_partition_bytes,
@@ -185,6 +191,37 @@ class Plugin:
                 return False
             self._stage(self.iteration() + 1, {}, times)
             return True
+
+    def learned(self) -> tuple[int, list[tuple[int, int, int, int]]]:
+        """What this worker would have all workers plan their order with.
+
+        The payload bandwidth of its link in bit/s, and ready times as ``stage_plan`` takes them; 0
+        and none if the policy knows nothing yet, plans no order, or this process pushes nothing.
+        """
+        bandwidth_bps = ctypes.c_int64()
+        capacity = self._library.byteprophet_learned(ctypes.byref(bandwidth_bps), None, 0)
+        array = (_ReadyTime * capacity)()
+        count = self._library.byteprophet_learned(ctypes.byref(bandwidth_bps), array, capacity)
+        times = [
+            (time.tensor, time.priority, time.ready_ns, time.spread_ns)
+            for time in array[: min(count, capacity)]
+        ]
+        return bandwidth_bps.value, times
+
+    def stage_order(
+        self, bandwidth_bps: int, times: Sequence[tuple[int, int, int, int]]
+    ) -> int | None:
+        """Have the policy plan the order of an iteration from this bandwidth and ready times.
+
+        Returns the first iteration in that order; None if the order is not this process's to plan:
+        it pushes nothing, or it has been given a plan. ``ValueError`` as for ``stage_plan``.
+        """
+        with self._staging:
+            if self._plans > 0 or self.partition_bytes() == 0:
+                return None
+            adopted = self.iteration() + 1
+            self._stage(adopted, {"plan_bandwidth_bps": bandwidth_bps}, times)
+            return adopted + 1  # it is planned when the next iteration begins
 
     def _stage(
         self,

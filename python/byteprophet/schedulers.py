@@ -10,6 +10,10 @@ from byteprophet.errors import UserError
 STOCK = "stock"
 DEFAULT = "prophet"
 PARTITION, LARGEST_PARTITION = "partition_bytes", "partition_max_bytes"
+PLANNED_FOR = "plan_bandwidth_bps"
+"""The setting of a policy that plans an order: the slowest link's rate; 0: it plans none."""
+COMMON_ORDER = "common_order"
+"""The setting of a policy whose workers agree on a planned order among themselves if it is 1."""
 BANDWIDTH = "bandwidth_bps"
 """The setting of a policy that estimates its link, unless it is given the rate; 0: it is not."""
 STOCK_PARTITION_BYTES = 4_096_000

@@ -12,6 +12,7 @@ from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.result import read_results
 from byteprophet.errors import UserError
+from byteprophet.job.order_file import read_order
 from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.workload import Tensor, Workload, to_toml
@@ -123,6 +124,26 @@ def test_partitions_grow_on_a_fast_link_unless_they_were_given(
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     assert row["partition_bytes"] == expected
     hashed = parameters_sha256(expected_parameters(workload, 2, plan.updates))
+    assert row["parameters_sha256"] == hashed
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("common", [0, 1])
+def test_workers_agree_on_an_order_unless_they_must_not(common: int, tmp_path: Path) -> None:
+    workload = mixed_workload()
+    slow = {"bandwidth_bps": 400_000_000, "common_order": common}
+    case = Case(write(workload, tmp_path), "prophet", None, workers=3, settings=slow)
+    plan = Plan((case,), iterations=8, rounds=1, idle_s=0.0)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    order = read_order(Path(row["run"]))
+    if common:
+        assert order is not None
+        assert order.bandwidth_bps == 400_000_000
+        assert 3 <= order.since <= plan.updates
+        assert {"layer3.weight", "layer5.weight"} <= order.ready.keys()
+    else:
+        assert order is None
+    hashed = parameters_sha256(expected_parameters(workload, 3, plan.updates))
     assert row["parameters_sha256"] == hashed
 
 

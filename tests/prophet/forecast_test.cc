@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "drain.h"
@@ -39,6 +40,39 @@ TEST(Forecast, EarliestOfWhatOutranksAndIsStillToCome) {
   EXPECT_EQ(forecast.NextAbove(-3), start + 20 * kMs);
   forecast.OnReady(Key(1), -1, start + 20 * kMs);
   EXPECT_FALSE(forecast.NextAbove(-100));
+}
+
+TEST(Forecast, TheFirstIterationCountsOnlyUntilThereIsASecond) {
+  ReadyForecast forecast;
+  Iterate(forecast, 0, 5000);
+  Iterate(forecast, 10'000 * kMs, 20);
+  forecast.OnReady(Key(3), -3, 20'000 * kMs);
+  EXPECT_EQ(forecast.NextAbove(-2), 20'020 * kMs);
+}
+
+TEST(Forecast, TimesAreOfWhatHasComeInThisIteration) {
+  ReadyForecast forecast;
+  Iterate(forecast, 0);
+  EXPECT_EQ(forecast.Times().size(), 3);
+  forecast.OnIteration();
+  EXPECT_TRUE(forecast.Times().empty());
+  forecast.OnReady(Key(3), -3, 100 * kMs);
+  forecast.OnReady(Key(1), -1, 140 * kMs);
+  auto times = forecast.Times();
+  std::sort(times.begin(), times.end(),
+            [](const ReadyTime& a, const ReadyTime& b) { return a.tensor < b.tensor; });
+  ASSERT_EQ(times.size(), 2);
+  EXPECT_EQ(times[0].tensor, 1);
+  EXPECT_EQ(times[0].priority, -1);
+  EXPECT_EQ(times[0].ready_ns, 40 * kMs);
+  EXPECT_EQ(times[0].spread_ns, 0);
+  EXPECT_EQ(times[1].tensor, 3);
+  EXPECT_EQ(times[1].ready_ns, 0);
+  // Another forecast is the same once it has been given them.
+  ReadyForecast other;
+  other.Set(times);
+  other.OnReady(Key(3), -3, 0);
+  EXPECT_EQ(other.NextAbove(-3), 40 * kMs);
 }
 
 TEST(Forecast, AKeyThatReturnsStartsAnIteration) {

@@ -286,6 +286,23 @@ TEST(Prophet, PartitionsThatMustNotGrowStayInOrder) {
   EXPECT_EQ(ProphetPolicy(settings).PreferredPartitionBytes(), std::nullopt);
 }
 
+TEST(Prophet, ItTellsWhatItLearnedOnceItKnowsItsLink) {
+  Settings settings = DefaultSettings("prophet");
+  ProphetPolicy policy(settings);
+  policy.OnReady({.key = Key(1), .priority = -1, .bytes = 1000}, 5);
+  EXPECT_EQ(policy.WhatItLearned(), std::nullopt);
+  policy.Reconfigure({{"bandwidth_bps", 300'000'000}});
+  const auto learned = policy.WhatItLearned();
+  ASSERT_TRUE(learned);
+  EXPECT_EQ(learned->bandwidth_bps, 300'000'000);
+  ASSERT_EQ(learned->times.size(), 1);
+  EXPECT_EQ(learned->times[0].tensor, 1);
+  policy.Reconfigure({{"in_order", 1}});
+  EXPECT_EQ(policy.WhatItLearned(), std::nullopt);
+  policy.Reconfigure({{"in_order", 0}, {"common_order", 0}});
+  EXPECT_EQ(policy.WhatItLearned(), std::nullopt);
+}
+
 // The largest power of two that the link carries in 2.5 ms, from 256 KiB; less where that takes
 // more than 6 ms, down to 64 KiB; within the limits.
 TEST(Prophet, ThePreferredPartitionFollowsTheLink) {

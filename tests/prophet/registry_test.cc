@@ -54,7 +54,7 @@ TEST(Registry, ValuesOutOfRange) {
       EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
       // Zero means: find out, or none.
       if (!setting.ends_with("bandwidth_bps") && setting != "window_floor_bytes" &&
-          setting != "partition_max_bytes" && setting != "in_order") {
+          setting != "partition_max_bytes" && setting != "common_order" && setting != "in_order") {
         EXPECT_NE(Refusal(name, {{setting, 0}}), "accepted") << name << " " << setting;
       }
     }
@@ -76,6 +76,7 @@ TEST(Registry, AReconfiguredPolicyKeepsWhatIsNotNamedAndRefusesAsAWhole) {
                                           {"window_max_bytes", 600},
                                           {"bandwidth_bps", 0},
                                           {"plan_bandwidth_bps", 0},
+                                          {"common_order", 1},
                                           {"in_order", 0}}));
   const Settings before = policy->settings();
   EXPECT_THROW(policy->Reconfigure({{"window_max_bytes", 300}}), std::invalid_argument);

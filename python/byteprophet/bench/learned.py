@@ -26,7 +26,7 @@ from byteprophet.whole_files import make_directory, write_whole
 _AT_LEAST_S = 22.0  # a plan needs seconds as well as iterations
 # At least, at most. The most, so that order of arrival can be compared with the plan's order.
 _ITERATIONS = (24, 150)
-_OF_PLAN = ("plan_bandwidth_bps", "in_order")
+_OF_PLAN = (schedulers.PLANNED_FOR, "in_order")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _OF_A_START = (
     "config.toml", "job.toml", "logs", "results", "roles", "events", "network", "live", "steps",
     "processors",
     "control.jsonl", "plan.json", "tuning.jsonl", "steps.json", "profile*.json", "strategy*.json",
-    "fused.json", "summary*.json", "manifests.yaml", "pods.json",
+    "fused.json", "order.json", "summary*.json", "manifests.yaml", "pods.json",
 )  # fmt: skip
 
 

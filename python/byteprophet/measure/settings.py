@@ -1,7 +1,8 @@
 """Settings and ready times that a recorded job's policy received while it ran.
 
-They come from the last plan of a controller that workers adopted (plan.json) and from tuning
-(tuning.jsonl). Iterations before they took effect do not belong to the measured job.
+They come from the last plan of a controller that workers adopted (plan.json), or else from the
+order on which they agreed (order.json), and from tuning (tuning.jsonl). Iterations before they took
+effect do not belong to the measured job.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 from byteprophet.control.log import PLAN_NAME, read_plan
 from byteprophet.errors import UserError
+from byteprophet.job.order_file import Order, read_order
+from byteprophet.schedulers import PLANNED_FOR
 from byteprophet.tune.journal import NAME as JOURNAL
 from byteprophet.tune.journal import read_journal
 
@@ -39,12 +42,21 @@ def read_told(run_directory: Path) -> Told:
                 told = Told(*_chosen(run_directory / JOURNAL, entry))
     path = run_directory / PLAN_NAME
     if not path.exists():
-        return told
+        order = read_order(run_directory)
+        return told if order is None else _with_order(told, order)
     plan = read_plan(path)
     return Told(
         settings={**told.settings, **plan.settings},
         ready={ready.name: (ready.ready_ns, ready.spread_ns) for ready in plan.ready},
         settled_from=max(told.settled_from, plan.at_iteration - 1),
+    )
+
+
+def _with_order(told: Told, order: Order) -> Told:
+    return Told(
+        settings={**told.settings, PLANNED_FOR: order.bandwidth_bps},
+        ready=order.ready,
+        settled_from=max(told.settled_from, order.since - 1),
     )
 
 

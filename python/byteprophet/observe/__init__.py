@@ -5,6 +5,7 @@
     messages.py         ps-lite's messages
     span_log.py span_recording.py   spans: what the process did, and when
     strategy_recording.py           the buckets that a job without servers uses
+    fused_recording.py order_recording.py   shared buffers and the common order of one with servers
     pace.py             when iterations began, and what was waited for
     live.py live_traffic.py         a status file for viewers, while somebody watches
     windows.py          the iterations that are recorded

@@ -18,8 +18,6 @@ from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob, of_gradients
 from byteprophet.replay.what_if import Changes
 
-_PLANNED_FOR = "plan_bandwidth_bps"  # a setting
-
 
 def change(job: Job, changes: Changes) -> Job:
     """Return ``job`` with ``changes``. Raises ``UserError`` if they do not apply."""
@@ -130,8 +128,9 @@ def on_link(job: Job, slowest_bps: int) -> Job:
     0: the link has no limit.
     """
     policy = job.push_policy
-    if policy.settings.get(_PLANNED_FOR) and slowest_bps:
-        policy = replace(policy, settings={**policy.settings, _PLANNED_FOR: slowest_bps})
+    if policy.settings.get(schedulers.PLANNED_FOR) and slowest_bps:
+        settings = {**policy.settings, schedulers.PLANNED_FOR: slowest_bps}
+        policy = replace(policy, settings=settings)
         job = replace(job, policy=policy)
     given_bps = policy.settings.get(schedulers.BANDWIDTH)  # None: the policy knows no such setting
     if policy.name == schedulers.STOCK or not slowest_bps or given_bps is None:

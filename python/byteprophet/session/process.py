@@ -72,6 +72,11 @@ def relabelled(plugin: Plugin, texts: Mapping[str, str]) -> None:
             _names[number] = text
 
 
+def tensor_names() -> Mapping[int, str]:
+    """The names in records of the tensors declared so far, by number."""
+    return _names
+
+
 def before_iteration() -> None:
     """Must be called before each iteration. The first ones adopt the job's starting profile."""
     global _given

@@ -1,7 +1,7 @@
 """Makes the code that changes settings between two steps, the same on all ranks.
 
-With BytePS, there is one such object per process. It tunes settings if requested (``tuning.py``),
-and otherwise adapts the partition size to the links (``partition_size.py``). Without servers, each
+With BytePS, there is one such object per process. It tunes settings if requested (``tuning.py``).
+Otherwise, what follows the links changes with them (``following_links.py``). Without servers, each
 optimizer has an object that plans its buckets (``planning.py``), searches for their size
 (``fusion_tuning.py``), or takes them from a strategy file (``given_strategy.py``). A job of two
 transports has both (``two_transports.py``).
@@ -18,7 +18,7 @@ from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.retuning.between_steps import BetweenSteps
-from byteprophet.torch.retuning.partition_size import PartitionSize
+from byteprophet.torch.retuning.following_links import InTurn, following_links
 from byteprophet.torch.sync.bucketing import PLANNED, TUNED
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.tune.request import parse_request
@@ -77,15 +77,15 @@ def process_between_steps(tune: str, timeout_s: float) -> BetweenSteps | None:
     from byteprophet.torch.sync.byteps_synchroniser import process_synchroniser
 
     scheduler, synchroniser = _plugin.wanted_scheduler(), process_synchroniser()
-    if scheduler is None or _plugin.load() is None or synchroniser.size == 1:
+    plugin = _plugin.load()
+    if scheduler is None or plugin is None or synchroniser.size == 1:
         return None
     overrides = _core.parse_settings(os.environ["BYTEPROPHET_SETTINGS"])  # load() has set it
-    settings, partition_bytes = schedulers.resolve(scheduler, overrides)
+    settings, _ = schedulers.resolve(scheduler, overrides)
     request = parse_request(tune, scheduler, settings)
     if request is None:
-        if settings.get(schedulers.LARGEST_PARTITION, 0) == 0:
-            return None
-        return PartitionSize(synchroniser, partition_bytes, timeout_s)
+        changes = following_links(synchroniser, plugin, settings, timeout_s)
+        return InTurn(changes) if changes else None
     from byteprophet.torch.retuning.tuning import Tuning  # importing scipy takes time
     from byteprophet.tune.journal import Journal
 

@@ -6,22 +6,21 @@ time, every rank sends its preferred size together with the next iteration's gra
 of the step after that, all ranks adopt the smallest one, which is that of the slowest link. Ranks
 that do not push, and those that have not measured their link yet, have no preference.
 
-The first exchange follows the first step. The number of steps between exchanges then doubles, up to
-16, because links change seldom and an exchange costs messages. A policy that goes over to order of
-arrival, or leaves it, prefers another size at once (``control/arrival_order.py``).
+``seldom.py`` says after which steps. A policy that goes over to order of arrival, or leaves it,
+prefers another size at once (``control/arrival_order.py``).
 
 Threads: everything here runs in the training thread.
 """
 
 from __future__ import annotations
 
+from byteprophet.torch.retuning.seldom import Seldom
 from byteprophet.torch.sync.agreement import Collection
 from byteprophet.torch.sync.synchroniser import Synchroniser
 
 _NAME = "byteprophet.partition"
 _PARTITION = "partition_bytes"
 _WHAT = "partition sizes that ranks would like"
-_LONGEST = 16  # the largest number of steps between two exchanges
 _DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 
 
@@ -44,7 +43,7 @@ class PartitionSize:
     def restart(self) -> None:
         """See ``BetweenSteps``."""
         self._bytes = self._start_bytes
-        self._step, self._asks_at, self._interval = -1, 0, 1
+        self._seldom = Seldom()
         self._message: Collection | None = None
 
     def drain(self) -> None:
@@ -57,14 +56,12 @@ class PartitionSize:
         self._owner = self._owner or owner
         if owner != self._owner or not agreed:
             return
-        self._step += 1
+        due = self._seldom.due()
         if self._message is not None:
             self._take_over(self._message)
-        elif self._step >= self._asks_at:
+        elif due:
             wish = self._synchroniser.preferred_partition_bytes()
             self._message = Collection(self._synchroniser, _NAME, wish, _WHAT)
-            self._interval = min(2 * self._interval, _LONGEST)
-            self._asks_at = self._step + self._interval
 
     def _take_over(self, message: Collection) -> None:
         wishes = [wish for wish in message.wait(self._timeout_s) if wish > 0]

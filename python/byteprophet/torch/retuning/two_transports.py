@@ -1,8 +1,8 @@
 """What changes between two steps in a job of two transports.
 
-The mesh adopts the strategy's buckets, and the partition size of what goes to servers follows the
-links. Both happen on all ranks between the same two steps, in this order, and their messages travel
-over the mesh.
+The mesh adopts the strategy's buckets, and what goes to servers follows the links
+(``following_links.py``). Both happen on all ranks between the same two steps, in this order, and
+their messages travel over the mesh.
 
 Threads: the training thread calls everything.
 """
@@ -10,7 +10,6 @@ Threads: the training thread calls everything.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 
 from byteprophet import _core, _plugin, schedulers
@@ -19,42 +18,10 @@ from byteprophet.job.routes import MESH, carried
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.retuning.between_steps import BetweenSteps
+from byteprophet.torch.retuning.following_links import InTurn, following_links
 from byteprophet.torch.retuning.given_strategy import GivenStrategy
-from byteprophet.torch.retuning.partition_size import PartitionSize
 from byteprophet.torch.sync.routing_synchroniser import RoutingSynchroniser
 from byteprophet.tune.request import VARIABLE
-
-
-class InTurn:
-    """Runs several ``changes``, one after the other. ``BetweenSteps`` describes the methods."""
-
-    def __init__(self, changes: Sequence[BetweenSteps]) -> None:
-        self._changes = changes
-
-    @property
-    def settled(self) -> bool:
-        """Whether all have come to an end."""
-        return all(each.settled for each in self._changes)
-
-    def declare(self) -> None:
-        """See ``BetweenSteps``."""
-        for each in self._changes:
-            each.declare()
-
-    def after_step(self, owner: str, agreed: bool) -> None:
-        """See ``BetweenSteps``."""
-        for each in self._changes:
-            each.after_step(owner, agreed)
-
-    def restart(self) -> None:
-        """See ``BetweenSteps``."""
-        for each in self._changes:
-            each.restart()
-
-    def drain(self) -> None:
-        """See ``BetweenSteps``."""
-        for each in self._changes:
-            each.drain()
 
 
 def routed_between_steps(
@@ -73,10 +40,9 @@ def routed_between_steps(
     changes: list[BetweenSteps] = [
         GivenStrategy(synchroniser.mesh, of_mesh, settings.strategy),
     ]
-    scheduler = _plugin.wanted_scheduler()
-    if scheduler is not None and _plugin.load() is not None:
+    scheduler, plugin = _plugin.wanted_scheduler(), _plugin.load()
+    if scheduler is not None and plugin is not None:
         overrides = _core.parse_settings(os.environ["BYTEPROPHET_SETTINGS"])  # load() has set it
-        own, partition_bytes = schedulers.resolve(scheduler, overrides)
-        if own.get(schedulers.LARGEST_PARTITION, 0):
-            changes.append(PartitionSize(synchroniser, partition_bytes, settings.timeout_s))
+        own, _ = schedulers.resolve(scheduler, overrides)
+        changes += following_links(synchroniser, plugin, own, settings.timeout_s)
     return InTurn(changes)

@@ -40,10 +40,10 @@ class _Exchange:
 
 
 class Announcement(_Exchange):
-    """Sends rank 0's integers to all ranks. The other ranks contribute zeros.
+    """Sends one rank's integers to all ranks. The other ranks contribute zeros.
 
-    ``values`` are used on rank 0 only and must be exactly ``count`` integers. None means that
-    rank 0 has none.
+    ``values`` are used on the rank ``sender`` only and must be exactly ``count`` integers. None
+    means that it has none.
     """
 
     def __init__(
@@ -53,13 +53,14 @@ class Announcement(_Exchange):
         values: Sequence[int] | None,
         count: int,
         what: str,
+        sender: int = 0,
     ) -> None:
-        says = synchroniser.rank == 0 and values is not None
+        says = synchroniser.rank == sender and values is not None
         mine = [1, *(values or ())] if says else [0] * (count + 1)
-        super().__init__(synchroniser, name, mine, f"{what} of rank 0", STEP)
+        super().__init__(synchroniser, name, mine, f"{what} of rank {sender}", STEP)
 
     def wait(self, timeout_s: float) -> list[int] | None:
-        """Wait for rank 0's integers, or None if it has none.
+        """Wait for the sender's integers, or None if it has none.
 
         Raises ``TimedOut`` after ``timeout_s`` seconds, and ``RuntimeError`` if the sum failed.
         """
@@ -67,8 +68,38 @@ class Announcement(_Exchange):
         return values if said == 1 else None
 
 
+class Table(_Exchange):
+    """Sends a row of integers of every rank to all ranks; rows are equally long.
+
+    Each rank contributes zeros for the others.
+    """
+
+    def __init__(
+        self,
+        synchroniser: Synchroniser,
+        name: str,
+        row: Sequence[int],
+        what: str,
+        call: Call = STEP,
+    ) -> None:
+        self._columns = len(row)
+        mine = [0] * (synchroniser.size * self._columns)
+        first = synchroniser.rank * self._columns
+        mine[first : first + self._columns] = row
+        super().__init__(synchroniser, name, mine, what, call)
+
+    def wait(self, timeout_s: float) -> list[list[int]]:
+        """Wait for the rows, in rank order.
+
+        Raises ``TimedOut`` after ``timeout_s`` seconds, and ``RuntimeError`` if the sum failed.
+        """
+        values = self._wait(timeout_s)
+        starts = range(0, len(values), self._columns)
+        return [values[start : start + self._columns] for start in starts]
+
+
 class Collection(_Exchange):
-    """Sends one integer of every rank to all ranks. Each rank contributes zeros for the others."""
+    """Sends one integer of every rank to all ranks."""
 
     def __init__(
         self, synchroniser: Synchroniser, name: str, value: int, what: str, call: Call = STEP
