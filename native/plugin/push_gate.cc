@@ -77,10 +77,11 @@ void PushGate::Acked(uint64_t key) {
 void PushGate::OnIteration(int64_t iteration, const Plan* plan) {
   std::lock_guard<std::mutex> lock(mutex_);
   iteration_ = static_cast<uint32_t>(iteration);
+  if (plan != nullptr) {  // first, so that the policy plans this iteration with it
+    policy_->Reconfigure(plan->settings);
+    policy_->SetReadyTimes(plan->times);
+  }
   policy_->OnIteration(NowNs());
-  if (plan == nullptr) return;
-  policy_->Reconfigure(plan->settings);
-  policy_->SetReadyTimes(plan->times);
 }
 
 Task PushGate::Take() {

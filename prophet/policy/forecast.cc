@@ -26,6 +26,7 @@ void ReadyForecast::Set(std::span<const ReadyTime> times) {
   }
   for (const ReadyTime& time : times) {
     Tensor& tensor = tensors_[time.tensor];
+    if (tensor.observed >= kFirstObservations) continue;
     tensor.priority = time.priority;
     order_changed_ = true;
     tensor.ready_ns = time.ready_ns;
@@ -83,7 +84,7 @@ std::vector<ReadyTime> ReadyForecast::Times() const {
     if (tensor.last_iteration != iteration_) continue;
     times.push_back({.tensor = id,
                      .priority = tensor.priority,
-                     .ready_ns = tensor.ready_ns,
+                     .ready_ns = std::min(tensor.ready_ns, tensor.last_ns),
                      .spread_ns = tensor.spread_ns});
   }
   return times;
@@ -91,6 +92,8 @@ std::vector<ReadyTime> ReadyForecast::Times() const {
 
 void ReadyForecast::Learn(Tensor& tensor, TimeNs offset_ns) {
   tensor.observations = std::min(tensor.observations + 1, kSettledObservations);
+  tensor.observed = std::min(tensor.observed + 1, kFirstObservations);
+  tensor.last_ns = offset_ns;
   const TimeNs error_ns = offset_ns - tensor.ready_ns;
   if (tensor.observations <= kFirstObservations) {
     tensor.ready_ns = offset_ns;

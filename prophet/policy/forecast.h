@@ -29,14 +29,16 @@ class ReadyForecast {
   // A tensor absent from more iterations in a row than this is no longer expected.
   static constexpr int kForgetAfter = 3;
 
-  // Replaces what is known of the tensors named; later iterations refine it. Throws
-  // std::invalid_argument as Policy::SetReadyTimes does, and then changes nothing.
+  // Replaces what is known of the tensors named, unless it has seen two iterations of them: nobody
+  // knows better when they are ready here. Later iterations refine it. Throws std::invalid_argument
+  // as Policy::SetReadyTimes does, and then changes nothing.
   void Set(std::span<const ReadyTime> times);
 
   void OnReady(uint64_t key, int32_t priority, TimeNs now);
   void OnIteration();
 
-  // Of the tensors that have come in this iteration, as Set() takes them.
+  // Of the tensors that have come in this iteration, as Set() takes them. Ready times are no later
+  // than in this iteration: the first iterations may take far longer, and averages remember that.
   std::vector<ReadyTime> Times() const;
 
   // The earliest time at which a tensor of higher priority that is still to come in this iteration
@@ -52,7 +54,9 @@ class ReadyForecast {
     int32_t priority = 0;
     TimeNs ready_ns = 0;
     TimeNs spread_ns = 0;
+    TimeNs last_ns = 0;                            // in last_iteration
     int observations = 0;                          // stops counting at the weight's limit
+    int observed = 0;                              // of them, not given; stops counting at two
     uint64_t last_iteration = 0;                   // in which it was ready; 0 for none
     int absences = 0;                              // iterations in a row
     size_t position = kNoPosition;                 // in `expected_`

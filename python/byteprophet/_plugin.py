@@ -219,9 +219,9 @@ class Plugin:
         with self._staging:
             if self._plans > 0 or self.partition_bytes() == 0:
                 return None
-            adopted = self.iteration() + 1
-            self._stage(adopted, {"plan_bandwidth_bps": bandwidth_bps}, times)
-            return adopted + 1  # it is planned when the next iteration begins
+            since = self.iteration() + 1
+            self._stage(since, {"plan_bandwidth_bps": bandwidth_bps}, times)
+            return since
 
     def _stage(
         self,

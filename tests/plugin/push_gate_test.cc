@@ -161,7 +161,7 @@ class Told : public prophet::Policy {
   prophet::Settings settings_;
 };
 
-// The iteration before ends first: what it taught must not go into the new ready times.
+// Before the iteration begins: the policy plans its order then.
 TEST(PushGate, AdoptsAPlanBetweenIterations) {
   auto made = std::make_unique<Told>();
   const Told& told = *made;
@@ -170,7 +170,7 @@ TEST(PushGate, AdoptsAPlanBetweenIterations) {
   gate.OnIteration(1, nullptr);
   EXPECT_EQ(told.calls, "iteration ");
   gate.OnIteration(2, &plan);
-  EXPECT_EQ(told.calls, "iteration iteration 2 settings 1 times ");
+  EXPECT_EQ(told.calls, "iteration 2 settings 1 times iteration ");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class Worker:
 
     def stage_order(self, bandwidth_bps: int, times: ReadyTimes) -> int | None:
         self.staged.append((self.step, bandwidth_bps, times))
-        return self.step + 3
+        return self.step + 2
 
 
 def common_order(rank: Any, worker: Any, timeout_s: float = 20.0) -> CommonOrder:
@@ -83,13 +83,13 @@ def test_all_plan_with_the_slowest_link_and_the_slowest_workers_times(
         2: [(200 * MBIT, times(9000, tensors=3))] * 3,
     }
     for worker in train(make_network(size=3, late_s=0.002), knows):
-        assert worker.staged == [(2, 100 * MBIT, times(9000, tensors=3))]
+        assert worker.staged == [(0, 100 * MBIT, times(9000, tensors=3))]
 
 
 def test_who_knows_nothing_is_not_asked(make_network: Callable[..., Any]) -> None:
     knows = {0: [UNKNOWN] * 3, 1: [(100 * MBIT, times(10))] * 3, 2: [UNKNOWN] * 3}
     for worker in train(make_network(size=3), knows):
-        assert worker.staged == [(2, 100 * MBIT, times(10))]
+        assert worker.staged == [(0, 100 * MBIT, times(10))]
 
 
 def test_without_knowledge_there_is_no_order(make_network: Callable[..., Any]) -> None:
@@ -139,13 +139,12 @@ def test_a_rank_that_is_gone_is_said(make_network: Callable[..., Any]) -> None:
     network = make_network(size=2)
     order = common_order(network.rank(), Worker([(MBIT, times(10))]), timeout_s=0.2)
     order.declare()
-    order.after_step("first", agreed=True)
     with pytest.raises(RuntimeError, match=r"waited 0\.2 s for the ready times that ranks know"):
         order.after_step("first", agreed=True)
 
 
 @pytest.mark.parametrize(
-    ("later", "since"), [((2 * MBIT, times(1000)), 5), ((MBIT, times(2000)), 11)]
+    ("later", "since"), [((2 * MBIT, times(1000)), 2), ((MBIT, times(2000)), 6)]
 )
 def test_rank_0_writes_the_order_and_since_when_it_has_such_times(
     later: tuple[int, ReadyTimes],
@@ -158,7 +157,7 @@ def test_rank_0_writes_the_order_and_since_when_it_has_such_times(
     monkeypatch.setattr(process, "_names", {0: "first", 1: "last"})
     knows = [(MBIT, times(1000))] * 4 + [later] * 5
     train(make_network(size=2), dict.fromkeys(range(2), knows[:3]))
-    assert read_order(tmp_path) == Order(MBIT, {"first": (1000, 0), "last": (500, 1)}, since=5)
+    assert read_order(tmp_path) == Order(MBIT, {"first": (1000, 0), "last": (500, 1)}, since=2)
     train(make_network(size=2), dict.fromkeys(range(2), knows))
     bandwidth_bps, rows = later
     ready = {"first": rows[0][2:], "last": rows[1][2:]}

@@ -2,15 +2,18 @@
 
 A server can only sum what all workers have sent. So all workers plan the order of an iteration from
 the same ready times and the same bandwidth (``prophet/policy/planned_order.h``). Every policy
-learns both by itself, but not the same ones. From time to time (``seldom.py``), ranks exchange what
-their policies have learned, in two messages beside the gradients:
+learns both by itself, but not the same ones. So ranks exchange what their policies have learned, in
+two messages:
 
 1. Every rank sends the bandwidth of its link, when its last gradient is ready, the sum of all ready
    times, and how many tensors it knows.
 2. If the smallest bandwidth or the slowest rank's times have changed by more than a tenth, the
    slowest rank sends its ready times, because the others wait for it.
 
-All ranks then plan with these times and the smallest bandwidth, from the same iteration on.
+All ranks then plan with these times and the smallest bandwidth, from the same iteration on. After
+each of the first steps, ranks wait for these messages, so that the order is there as soon as an
+iteration has been like those that follow. Later, messages travel beside the next iterations'
+gradients, and seldom (``seldom.py``).
 
 Where the workers follow a controller's plan, it stays in force. A rank that does not push, or whose
 policy knows nothing yet, contributes nothing.
@@ -31,6 +34,7 @@ from byteprophet.torch.sync.synchroniser import Synchroniser
 _NAME = "byteprophet.order"
 _WHAT = "ready times"
 _CHANGED = 0.1
+_EARLY = 5  # steps
 _DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 _COLUMNS = 4  # of a ready time
 
@@ -62,6 +66,7 @@ class CommonOrder:
 
     def restart(self) -> None:
         """See ``BetweenSteps``."""
+        self._early = _EARLY  # left
         self._seldom = Seldom()
         self._mine: ReadyTimes = []  # as of the question
         self._known: Table | None = None
@@ -80,19 +85,28 @@ class CommonOrder:
         self._owner = self._owner or owner
         if owner != self._owner or not agreed:
             return
+        if self._early:
+            self._early -= 1
+            self._ask()
+            self._announce()
+            self._plan()
+            return
         due = self._seldom.due()
-        if self._times is not None:
-            self._plan(self._times)
-        if self._known is not None:
-            self._announce(self._known)
-        elif due:
-            bandwidth_bps, self._mine = self._planner.learned()
-            ready_ns = [ready_ns for _, _, ready_ns, _ in self._mine]
-            row = _Summary(bandwidth_bps, max(ready_ns, default=0), sum(ready_ns), len(ready_ns))
-            self._known = Table(self._synchroniser, _NAME, row, f"{_WHAT} that ranks know")
+        self._plan()
+        self._announce()
+        if due and self._times is None:
+            self._ask()
 
-    def _announce(self, known: Table) -> None:
-        rows = [_Summary(*row) for row in known.wait(self._timeout_s)]
+    def _ask(self) -> None:
+        bandwidth_bps, self._mine = self._planner.learned()
+        ready_ns = [ready_ns for _, _, ready_ns, _ in self._mine]
+        row = _Summary(bandwidth_bps, max(ready_ns, default=0), sum(ready_ns), len(ready_ns))
+        self._known = Table(self._synchroniser, _NAME, row, f"{_WHAT} that ranks know")
+
+    def _announce(self) -> None:
+        if self._known is None:
+            return
+        rows = [_Summary(*row) for row in self._known.wait(self._timeout_s)]
         self._known = None
         knowing = [rank for rank, row in enumerate(rows) if row.bandwidth_bps and row.tensors]
         if not knowing:
@@ -112,8 +126,10 @@ class CommonOrder:
             self._synchroniser, f"{_NAME}.{count}", mine, _COLUMNS * count, _WHAT, slowest
         )
 
-    def _plan(self, message: Announcement) -> None:
-        told = message.wait(self._timeout_s)
+    def _plan(self) -> None:
+        if self._times is None:
+            return
+        told = self._times.wait(self._timeout_s)
         self._times = None
         assert told is not None
         assert self._agreed is not None
