@@ -97,6 +97,7 @@ GENERATED = 6
 
 SEARCHED, ENGINE, SAMPLER, RANDOM = "search", "engine alone", "sampler + trials", "random + limits"
 _HAND_GAIN, _IDEAL, _HIT_RATE, _CORRELATION = 1.2, 1.25, 0.8, 0.9
+_WARMUP = 4  # iterations: the next ones have the workers' common order
 _NOISE = 0.01
 """Two runs of one job differ by about as much."""
 _progress = progress_of("strategy search")
@@ -271,7 +272,7 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
         paced = Paced(str(path), None, iterations, warmup)
         return paced_runner(paced, workload, given, directory / "runs")
 
-    shared = Shared(runner(options.iterations, 2), directory / "measured.json")
+    shared = Shared(runner(options.iterations, _WARMUP), directory / "measured.json")
 
     def trials_of(name: str, own: Runner) -> Trials:
         kept = Kept(directory / name, given.digest, bases)
@@ -290,7 +291,7 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
         runner=shared.asked(),
         say=_progress,
     )
-    longer = runner(2 * options.iterations, 4)
+    longer = runner(2 * options.iterations, _WARMUP)
     case = _Case(Predictor(bases), outcome, trials_of, shared, longer, options)
     sampled = _sampled(case) if cell["servers"] else []
     limited = _limited(case) if cell["servers"] else []
