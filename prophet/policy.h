@@ -48,6 +48,7 @@ struct ReadyTime {
 // What all workers need of one of them, so that they send in one order.
 struct Learned {
   int64_t bandwidth_bps = 0;  // payload of this worker's link
+  bool has_plan = false;      // it has been given an order, and needs none
   std::vector<ReadyTime> times;
   bool operator==(const Learned&) const = default;
 };
@@ -78,10 +79,11 @@ class Policy {
   // the policy has all workers agree on one, and says so with Reconfigure().
   virtual std::optional<int64_t> PreferredPartitionBytes() const { return std::nullopt; }
 
-  // What this worker has learned; nullopt: nothing yet, or the workers need no common order. Who
-  // drives the policy has all workers agree on one of these, and says so with Reconfigure()
-  // (plan_bandwidth_bps) and SetReadyTimes().
+  // What this worker has learned; nullopt: nothing yet, or it plans no order with others. Who
+  // drives the policy has all workers agree on one bandwidth and on one worker's times, and says so
+  // with SetOrder() before the same OnIteration(). Of times, only tensor and ready_ns are read.
   virtual std::optional<Learned> WhatItLearned() const { return std::nullopt; }
+  virtual void SetOrder(int64_t /*bandwidth_bps*/, std::span<const ReadyTime> /*times*/) {}
 
   // Changes settings while items are pending and in flight; those not named keep their values. What
   // is in flight stays there: a smaller window only holds back what comes next.

@@ -198,6 +198,7 @@ FORMATS: Sequence[Format] = (
         (_command("plan RUN --json"), _command("plan RUN")),
     ),
     Format("plan.json", "prophet", "prophet/plan.json", (damage_json,), (_REPLAY, _REPORT)),
+    Format("order.json", "prophet", "prophet/order.json", (damage_json,), (_REPLAY, _REPORT)),
     Format(
         "tuning.jsonl",
         "tuned",

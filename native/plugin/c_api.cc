@@ -97,6 +97,16 @@ int byteprophet_change_settings(const char* settings_text, char* error, int erro
   });
 }
 
+// Has the next OnIteration plan the order with this bandwidth and these ready times, of which
+// tensor and ready_ns are read, unless the policy has an order from a plan. Returns as above.
+int byteprophet_stage_order(int64_t bandwidth_bps, const prophet::ReadyTime* times, int count,
+                            char* error, int error_bytes) {
+  return Said(error, error_bytes, [&] {
+    byteprophet::StagedPlan::Get().Order(
+        {.bandwidth_bps = bandwidth_bps, .times = {times, times + std::max(0, count)}});
+  });
+}
+
 // The partition size in bytes that the policy has; 0: this process schedules nothing.
 int64_t byteprophet_partition_bytes() { return byteprophet::StagedPlan::Get().partition_bytes(); }
 
@@ -104,10 +114,13 @@ int64_t byteprophet_partition_bytes() { return byteprophet::StagedPlan::Get().pa
 int64_t byteprophet_preferred_partition_bytes() { return byteprophet::PreferredPartitionBytes(); }
 
 // What this worker would have all workers plan their order with: the bandwidth of its link, 0 if it
-// has nothing to say, and up to `capacity` ready times. Returns how many there are.
-int byteprophet_learned(int64_t* bandwidth_bps, prophet::ReadyTime* times, int capacity) {
+// has nothing to say, whether it has an order from a plan, and up to `capacity` ready times.
+// Returns how many there are.
+int byteprophet_learned(int64_t* bandwidth_bps, int* has_plan, prophet::ReadyTime* times,
+                        int capacity) {
   const prophet::Learned learned = byteprophet::WhatItLearned();
   *bandwidth_bps = learned.bandwidth_bps;
+  *has_plan = learned.has_plan ? 1 : 0;
   const auto count = static_cast<int>(learned.times.size());
   std::copy_n(learned.times.begin(), std::min(std::max(0, capacity), count), times);
   return count;

@@ -74,12 +74,14 @@ void PushGate::Acked(uint64_t key) {
   changed_.notify_one();
 }
 
-void PushGate::OnIteration(int64_t iteration, const Plan* plan) {
+void PushGate::OnIteration(const StagedPlan::Begun& begun) {
   std::lock_guard<std::mutex> lock(mutex_);
-  iteration_ = static_cast<uint32_t>(iteration);
-  if (plan != nullptr) {  // first, so that the policy plans this iteration with it
-    policy_->Reconfigure(plan->settings);
-    policy_->SetReadyTimes(plan->times);
+  iteration_ = static_cast<uint32_t>(begun.iteration);
+  // First, so that the policy plans this iteration with them.
+  if (begun.order) policy_->SetOrder(begun.order->bandwidth_bps, begun.order->times);
+  if (begun.plan) {
+    policy_->Reconfigure(begun.plan->settings);
+    policy_->SetReadyTimes(begun.plan->times);
   }
   policy_->OnIteration(NowNs());
 }

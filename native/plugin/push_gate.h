@@ -39,8 +39,8 @@ class PushGate {
   // The next task to send, or null. May sleep up to kIdleWait.
   Task Take();
   void Acked(uint64_t key);
-  // An iteration begins; `plan`, checked for this policy, is adopted, or null.
-  void OnIteration(int64_t iteration, const Plan* plan);
+  // An iteration begins; `begun.plan` was checked for this policy.
+  void OnIteration(const StagedPlan::Begun& begun);
   size_t size();
   std::optional<int64_t> PreferredPartitionBytes();
   std::optional<prophet::Learned> WhatItLearned();

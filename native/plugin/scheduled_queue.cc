@@ -163,8 +163,7 @@ void PeersChanged(const byteps::common::ReadyTable* table, uint64_t key) {
 
 void OnIteration() {
   const StagedPlan::Begun begun = StagedPlan::Get().Begin();
-  if (rows.gate != nullptr)
-    rows.gate->OnIteration(begun.iteration, begun.plan ? &*begun.plan : nullptr);
+  if (rows.gate != nullptr) rows.gate->OnIteration(begun);
 }
 
 int64_t PreferredPartitionBytes() {

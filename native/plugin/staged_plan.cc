@@ -23,6 +23,7 @@ void StagedPlan::Reset(std::string policy, prophet::Settings settings) {
   settings_ = std::move(settings);
   changes_.clear();
   staged_.reset();
+  order_.reset();
 }
 
 void StagedPlan::Stage(int64_t at_iteration, Plan plan) {
@@ -46,6 +47,12 @@ void StagedPlan::Change(const prophet::Settings& settings) {
   changes_ = std::move(changes);
 }
 
+void StagedPlan::Order(AgreedOrder order) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (policy_.empty()) throw std::invalid_argument(kNothing);
+  order_ = std::move(order);
+}
+
 void StagedPlan::Check(const prophet::Settings& changes, const std::optional<Plan>& plan) const {
   const auto policy = prophet::MakePolicy(policy_, settings_);
   policy->Reconfigure(changes);
@@ -67,7 +74,7 @@ int64_t StagedPlan::partition_bytes() {
 
 StagedPlan::Begun StagedPlan::Begin() {
   std::lock_guard<std::mutex> lock(mutex_);
-  Begun begun{.iteration = ++iteration_, .plan = std::nullopt};
+  Begun begun{.iteration = ++iteration_, .order = std::exchange(order_, {}), .plan = std::nullopt};
   const bool due = staged_ && at_iteration_ <= iteration_;
   if (!due && changes_.empty()) return begun;
   begun.plan = due ? std::move(*staged_) : Plan{};

@@ -1,9 +1,9 @@
 // Counts iterations, and holds a plan until the one comes at which all workers adopt it; beside it
-// settings that the worker itself changes.
+// settings that the worker itself changes, and the order on which workers agreed.
 //
-// Threads. Stage(), Change(), iteration(): any. Begin(): whoever begins an iteration. Reset(): the
-// thread that makes BytePS' queues. One mutex guards everything; it is innermost. A plan is checked
-// when it is staged, by a policy of its own, so that adopting it cannot fail.
+// Threads. Stage(), Change(), Order(), iteration(): any. Begin(): whoever begins an iteration.
+// Reset(): the thread that makes BytePS' queues. One mutex guards everything; it is innermost. A
+// plan is checked when it is staged, by a policy of its own, so that adopting it cannot fail.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,12 @@ namespace byteprophet {
 
 struct Plan {
   prophet::Settings settings;  // those not named keep their values
+  std::vector<prophet::ReadyTime> times;
+};
+
+// What all workers plan their order with, unless they have a plan's.
+struct AgreedOrder {
+  int64_t bandwidth_bps = 0;
   std::vector<prophet::ReadyTime> times;
 };
 
@@ -40,16 +46,21 @@ class StagedPlan {
   // Throws like Stage().
   void Change(const prophet::Settings& settings);
 
+  // For the next iteration, whatever plan is staged. Throws std::invalid_argument with one line if
+  // this process schedules nothing.
+  void Order(AgreedOrder order);
+
   // Iterations begun so far in this process.
   int64_t iteration();
 
   // The policy's setting, without what is staged; 0 where nothing is scheduled.
   int64_t partition_bytes();
 
-  // Begins an iteration: its number, and the plan to adopt now, if any.
+  // Begins an iteration: its number, and what to adopt now, if anything.
   struct Begun {
     int64_t iteration = 0;
-    std::optional<Plan> plan;
+    std::optional<AgreedOrder> order{};
+    std::optional<Plan> plan{};
   };
   Begun Begin();
 
@@ -66,6 +77,7 @@ class StagedPlan {
   prophet::Settings changes_;
   int64_t at_iteration_ = 0;
   std::optional<Plan> staged_;
+  std::optional<AgreedOrder> order_;
 };
 
 }  // namespace byteprophet

@@ -26,7 +26,6 @@ void ReadyForecast::Set(std::span<const ReadyTime> times) {
   }
   for (const ReadyTime& time : times) {
     Tensor& tensor = tensors_[time.tensor];
-    if (tensor.observed >= kFirstObservations) continue;
     tensor.priority = time.priority;
     order_changed_ = true;
     tensor.ready_ns = time.ready_ns;
@@ -92,7 +91,6 @@ std::vector<ReadyTime> ReadyForecast::Times() const {
 
 void ReadyForecast::Learn(Tensor& tensor, TimeNs offset_ns) {
   tensor.observations = std::min(tensor.observations + 1, kSettledObservations);
-  tensor.observed = std::min(tensor.observed + 1, kFirstObservations);
   tensor.last_ns = offset_ns;
   const TimeNs error_ns = offset_ns - tensor.ready_ns;
   if (tensor.observations <= kFirstObservations) {

@@ -29,9 +29,8 @@ class ReadyForecast {
   // A tensor absent from more iterations in a row than this is no longer expected.
   static constexpr int kForgetAfter = 3;
 
-  // Replaces what is known of the tensors named, unless it has seen two iterations of them: nobody
-  // knows better when they are ready here. Later iterations refine it. Throws std::invalid_argument
-  // as Policy::SetReadyTimes does, and then changes nothing.
+  // Replaces what is known of the tensors named; later iterations refine it. Throws
+  // std::invalid_argument as Policy::SetReadyTimes does, and then changes nothing.
   void Set(std::span<const ReadyTime> times);
 
   void OnReady(uint64_t key, int32_t priority, TimeNs now);
@@ -56,7 +55,6 @@ class ReadyForecast {
     TimeNs spread_ns = 0;
     TimeNs last_ns = 0;                            // in last_iteration
     int observations = 0;                          // stops counting at the weight's limit
-    int observed = 0;                              // of them, not given; stops counting at two
     uint64_t last_iteration = 0;                   // in which it was ready; 0 for none
     int absences = 0;                              // iterations in a row
     size_t position = kNoPosition;                 // in `expected_`

@@ -26,7 +26,18 @@ void ProphetPolicy::Configure(const Settings& settings) {
   floor_bytes_ = static_cast<uint64_t>(floor_bytes);
   max_bytes_ = static_cast<uint64_t>(max_bytes);
   GiveBandwidth(settings.at("bandwidth_bps"));
-  order_.SetBandwidth(static_cast<double>(settings.at("plan_bandwidth_bps")) / kBitsPerByteNs);
+  agrees_ = settings.at("common_order") == 1;
+  plan_bandwidth_bps_ = settings.at("plan_bandwidth_bps");
+  PlanOrder();
+}
+
+void ProphetPolicy::PlanOrder() {
+  int64_t bandwidth_bps = plan_bandwidth_bps_;
+  if (bandwidth_bps == 0 && agrees_ && agreed_) {
+    bandwidth_bps = agreed_->bandwidth_bps;
+    order_.SetReadyTimes(agreed_->times);
+  }
+  order_.SetBandwidth(static_cast<double>(bandwidth_bps) / kBitsPerByteNs);
 }
 
 void ProphetPolicy::OnReady(const Item& item, TimeNs now) {
@@ -65,9 +76,15 @@ std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
 
 std::optional<Learned> ProphetPolicy::WhatItLearned() const {
   const auto bytes_per_ns = LinkBytesPerNs();
-  if (settings().at("common_order") == 0 || in_order_ || !bytes_per_ns) return std::nullopt;
+  if (!agrees_ || in_order_ || !bytes_per_ns) return std::nullopt;
   return Learned{.bandwidth_bps = std::llround(*bytes_per_ns * kBitsPerByteNs),
+                 .has_plan = plan_bandwidth_bps_ > 0,
                  .times = ForecastTimes()};
+}
+
+void ProphetPolicy::SetOrder(int64_t bandwidth_bps, std::span<const ReadyTime> times) {
+  agreed_ = Learned{.bandwidth_bps = bandwidth_bps, .times = {times.begin(), times.end()}};
+  PlanOrder();
 }
 
 int64_t ProphetPolicy::RankOf(const Item& item) {

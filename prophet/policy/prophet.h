@@ -28,8 +28,9 @@
 // nothing in flight waits for the link's window, too, at most a second. What a slow server holds up
 // counts against its own window only.
 // With plan_bandwidth_bps and ready times, both the same in all workers, they send in one planned
-// order instead of each by its own (planned_order.h). They come from a controller, or the workers
-// agree on them (python/byteprophet/torch/retuning/common_order.py), unless common_order is 0.
+// order instead of each by its own (planned_order.h). They come from the settings or a controller's
+// plan, or else the workers agree on them (python/byteprophet/torch/retuning/common_order.py),
+// unless common_order is 0.
 // Unranked items (priority 0 and up) go first and wait for no window; their bytes count.
 //
 // With in_order 1 it behaves as fifo does: items go as they come, all at once, and the partition
@@ -81,6 +82,7 @@ class ProphetPolicy final : public PredictingPolicy {
   void SetReadyTimes(std::span<const ReadyTime> times) override;
   std::optional<int64_t> PreferredPartitionBytes() const override;
   std::optional<Learned> WhatItLearned() const override;
+  void SetOrder(int64_t bandwidth_bps, std::span<const ReadyTime> times) override;
   Decision Next(TimeNs now) override;
   std::string_view name() const override { return kName; }
 
@@ -111,6 +113,8 @@ class ProphetPolicy final : public PredictingPolicy {
   // Of a server, or of the link, which carries `partitions` more than what the delay asks for.
   uint64_t Window(double bytes_per_ns, TimeNs delay_ns, int partitions, std::optional<TimeNs> next,
                   TimeNs now) const;
+  // The order is planned with what the settings say, or else with what the workers agreed on.
+  void PlanOrder();
   double FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const;
 
   double partition_bytes_ = 0;
@@ -119,6 +123,9 @@ class ProphetPolicy final : public PredictingPolicy {
   uint64_t floor_bytes_ = 0;  // 0: follow the link
   uint64_t max_bytes_ = 0;
   LinkLoad link_load_;
+  bool agrees_ = false;
+  int64_t plan_bandwidth_bps_ = 0;
+  std::optional<Learned> agreed_;
   PlannedOrder order_;
   std::unordered_map<uint32_t, TimeNs> held_since_;  // servers that wait for the link
   std::optional<TimeNs> ask_again_ns_;  // during Next: when the first of them will be sent to

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,6 +51,22 @@ class _ReadyTime(ctypes.Structure):
         ("ready_ns", ctypes.c_int64),
         ("spread_ns", ctypes.c_int64),
     )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a policy has learned of its job.
+
+    Attributes:
+        bandwidth_bps: payload of the link; 0: nothing is known, or the policy plans no order with
+            others, or this process pushes nothing.
+        has_plan: it has been given an order, and needs none.
+        ready_ns: ready times by tensor, from the first of them on.
+    """
+
+    bandwidth_bps: int = 0
+    has_plan: bool = False
+    ready_ns: Mapping[int, int] = field(default_factory=dict)
 
 
 class Plugin:
@@ -100,10 +117,19 @@ class Plugin:
         library.byteprophet_change_settings.restype = ctypes.c_int
         library.byteprophet_learned.argtypes = [
             ctypes.POINTER(ctypes.c_int64),
+            ctypes.POINTER(ctypes.c_int),
             ctypes.POINTER(_ReadyTime),
             ctypes.c_int,
         ]
         library.byteprophet_learned.restype = ctypes.c_int
+        library.byteprophet_stage_order.argtypes = [
+            ctypes.c_int64,
+            ctypes.POINTER(_ReadyTime),
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
+        library.byteprophet_stage_order.restype = ctypes.c_int
         for partition_bytes in (
             library.byteprophet_partition_bytes,
             library.byteprophet_preferred_partition_bytes,
@@ -192,36 +218,36 @@ class Plugin:
             self._stage(self.iteration() + 1, {}, times)
             return True
 
-    def learned(self) -> tuple[int, list[tuple[int, int, int, int]]]:
-        """What this worker would have all workers plan their order with.
-
-        The payload bandwidth of its link in bit/s, and ready times as ``stage_plan`` takes them; 0
-        and none if the policy knows nothing yet, plans no order, or this process pushes nothing.
-        """
-        bandwidth_bps = ctypes.c_int64()
-        capacity = self._library.byteprophet_learned(ctypes.byref(bandwidth_bps), None, 0)
+    def learned(self) -> Learned:
+        """What this worker would have all workers plan their order with."""
+        bandwidth_bps, has_plan = ctypes.c_int64(), ctypes.c_int()
+        learned = functools.partial(
+            self._library.byteprophet_learned, ctypes.byref(bandwidth_bps), ctypes.byref(has_plan)
+        )
+        capacity = learned(None, 0)
         array = (_ReadyTime * capacity)()
-        count = self._library.byteprophet_learned(ctypes.byref(bandwidth_bps), array, capacity)
-        times = [
-            (time.tensor, time.priority, time.ready_ns, time.spread_ns)
-            for time in array[: min(count, capacity)]
-        ]
-        return bandwidth_bps.value, times
+        count = learned(array, capacity)
+        ready_ns = {time.tensor: time.ready_ns for time in array[: min(count, capacity)]}
+        return Learned(bandwidth_bps.value, bool(has_plan.value), ready_ns)
 
-    def stage_order(
-        self, bandwidth_bps: int, times: Sequence[tuple[int, int, int, int]]
-    ) -> int | None:
-        """Have the policy plan the order of an iteration from this bandwidth and ready times.
+    def stage_order(self, bandwidth_bps: int, ready_ns: Mapping[int, int]) -> int:
+        """Have the policy plan its order with them, unless it has one from a plan.
 
-        Returns the first iteration in that order; None if the order is not this process's to plan:
-        it pushes nothing, or it has been given a plan. ``ValueError`` as for ``stage_plan``.
+        ``ready_ns``: ready times by tensor. Returns the first iteration in that order, or 0 if this
+        process schedules nothing.
         """
-        with self._staging:
-            if self._plans > 0 or self.partition_bytes() == 0:
-                return None
-            since = self.iteration() + 1
-            self._stage(since, {"plan_bandwidth_bps": bandwidth_bps}, times)
-            return since
+        if self.partition_bytes() == 0:
+            return 0
+        since = self.iteration() + 1
+        array = (_ReadyTime * len(ready_ns))(
+            *(_ReadyTime(tensor, -1, time_ns, 0) for tensor, time_ns in ready_ns.items())
+        )
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        if self._library.byteprophet_stage_order(
+            bandwidth_bps, array, len(ready_ns), error, _ERROR_BYTES
+        ):
+            raise ValueError(error.value.decode(errors="replace"))
+        return since
 
     def _stage(
         self,

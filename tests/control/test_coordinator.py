@@ -517,7 +517,7 @@ def test_a_planned_order_follows_order_of_arrival_that_was_slower_once_cores_are
     world.run(5)
     told(both, took_ns=110 * MS)
     world.run(10)
-    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 0  # each worker's own order
+    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 0  # what was before it
     told(both, busy=0.02, took_ns=100 * MS)
     world.run(30)
     assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 10**10

@@ -13,7 +13,7 @@ from byteprophet.job.order_file import NAME, Order, read_order, write_order
 
 
 def test_comes_back(tmp_path: Path) -> None:
-    order = Order(100_000_000, {"a": (5, 0), "b and 1 more": (0, 3)}, since=7)
+    order = Order(100_000_000, {"a": 5, "b and 1 more": 0}, since=7)
     write_order(tmp_path, order)
     assert read_order(tmp_path) == order
 
@@ -22,7 +22,7 @@ def test_without_a_file_there_is_none(tmp_path: Path) -> None:
     assert read_order(tmp_path) is None
 
 
-TENSOR = {"name": "a", "ready_ns": 5, "spread_ns": 0}
+TENSOR = {"name": "a", "ready_ns": 5}
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ TENSOR = {"name": "a", "ready_ns": 5, "spread_ns": 0}
         ({"tensors": {}}, "tensors"),
         ({"tensors": [3]}, "a name of its own"),
         ({"tensors": [TENSOR, TENSOR]}, "a name of its own"),
-        ({"tensors": [{**TENSOR, "ready_ns": -1}]}, "a: times must be"),
-        ({"tensors": [{**TENSOR, "spread_ns": 1.5}]}, "a: times must be"),
+        ({"tensors": [{**TENSOR, "ready_ns": -1}]}, "a: ready_ns must be"),
+        ({"tensors": [{**TENSOR, "ready_ns": 1.5}]}, "a: ready_ns must be"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, changed: dict[str, Any], part: str) -> None:

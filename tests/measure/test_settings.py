@@ -45,14 +45,17 @@ def test_a_plan_and_a_tuner(tmp_path: Path) -> None:
 
 
 def test_an_order_unless_there_is_a_plan(tmp_path: Path) -> None:
-    write_order(tmp_path, Order(300000000, {"conv1.weight": (200, 1)}, since=6))
+    write_order(tmp_path, Order(300000000, {"conv1.weight": 200}, since=6))
     told = read_told(tmp_path)
-    assert told == Told({"plan_bandwidth_bps": 300000000}, {"conv1.weight": (200, 1)}, 5)
+    assert told == Told({"plan_bandwidth_bps": 300000000}, {"conv1.weight": (200, 0)}, 5)
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     told = read_told(tmp_path)
     assert told.settings["plan_bandwidth_bps"] == 480000000
     assert told.ready == {"conv1.weight": (250, 3)}
-    assert told.settled_from == 3
+    assert told.settled_from == 5
+    settings = {"window_max_bytes": 2097152, "plan_bandwidth_bps": 0}
+    (tmp_path / "plan.json").write_text(json.dumps({**PLAN, "settings": settings}))
+    assert read_told(tmp_path).settings["plan_bandwidth_bps"] == 300000000
 
 
 def test_a_broken_plan_is_named(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ TEST_P(PushGateOf, EveryTaskOnceAndInOrderPerKey) {
           const auto tensor = static_cast<uint64_t>(adder * kKeysEach + n);
           gate.Add(MakeTask(tensor << 16, -n, iteration, 1 + random() % 2'000'000));
         }
-        if (random() % 2 == 0) gate.OnIteration(iteration, nullptr);
+        if (random() % 2 == 0) gate.OnIteration({.iteration = iteration});
         EXPECT_LE(gate.size(), static_cast<size_t>(kTotal));
       }
     });
@@ -150,6 +150,9 @@ class Told : public prophet::Policy {
   void SetReadyTimes(std::span<const prophet::ReadyTime> times) override {
     calls += std::to_string(times.size()) + " times ";
   }
+  void SetOrder(int64_t, std::span<const prophet::ReadyTime> times) override {
+    calls += "order of " + std::to_string(times.size()) + " ";
+  }
   void Reconfigure(const prophet::Settings& overrides) override {
     calls += std::to_string(overrides.size()) + " settings ";
   }
@@ -167,10 +170,11 @@ TEST(PushGate, AdoptsAPlanBetweenIterations) {
   const Told& told = *made;
   PushGate gate(std::move(made), nullptr);
   const Plan plan{.settings = {{"a", 1}, {"b", 2}}, .times = {{.tensor = 1, .priority = -1}}};
-  gate.OnIteration(1, nullptr);
+  const AgreedOrder order{.bandwidth_bps = 3, .times = {{.tensor = 1}, {.tensor = 2}}};
+  gate.OnIteration({.iteration = 1});
   EXPECT_EQ(told.calls, "iteration ");
-  gate.OnIteration(2, &plan);
-  EXPECT_EQ(told.calls, "iteration 2 settings 1 times iteration ");
+  gate.OnIteration({.iteration = 2, .order = order, .plan = plan});
+  EXPECT_EQ(told.calls, "iteration order of 2 2 settings 1 times iteration ");
 }
 
 }  // namespace

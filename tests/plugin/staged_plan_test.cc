@@ -30,6 +30,23 @@ TEST_F(StagedPlans, AdoptedAtItsIterationOnce) {
   EXPECT_EQ(staged_.iteration(), 4);
 }
 
+TEST_F(StagedPlans, AnOrderIsForTheNextIterationWhateverPlanIsStaged) {
+  staged_.Stage(2, Window(1 << 21));
+  staged_.Order({.bandwidth_bps = 5, .times = {{.tensor = 1}}});
+  StagedPlan::Begun begun = staged_.Begin();
+  EXPECT_FALSE(begun.plan);
+  ASSERT_TRUE(begun.order);
+  EXPECT_EQ(begun.order->bandwidth_bps, 5);
+  EXPECT_EQ(begun.order->times.size(), 1);
+  begun = staged_.Begin();
+  EXPECT_TRUE(begun.plan);
+  EXPECT_FALSE(begun.order);
+  staged_.Order({.bandwidth_bps = 5, .times = {}});
+  staged_.Reset("", {});
+  EXPECT_FALSE(staged_.Begin().order);
+  EXPECT_THROW(staged_.Order({.bandwidth_bps = 5, .times = {}}), std::invalid_argument);
+}
+
 TEST_F(StagedPlans, ANewerOneTakesItsPlace) {
   staged_.Stage(1, Window(1 << 21));
   staged_.Stage(2, Window(1 << 22));

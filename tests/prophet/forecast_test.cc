@@ -163,23 +163,6 @@ TEST(Forecast, ProfileGivenInTheMiddleOfAnIteration) {
   EXPECT_FALSE(forecast.NextAbove(-2));  // tensor 1 is here already
 }
 
-TEST(Forecast, WhatItHasSeenTwiceItKnowsBetter) {
-  ReadyForecast forecast;
-  const ReadyTime times[] = {{1, -1, 70 * kMs, 0}, {4, -4, 50 * kMs, 0}};
-  Iterate(forecast, 0);
-  forecast.Set(times);
-  forecast.OnIteration();
-  forecast.OnReady(Key(3), -3, 0);
-  EXPECT_EQ(forecast.NextAbove(-2), 70 * kMs);
-  for (TimeNs start = 1000 * kMs; start < 40'000 * kMs; start += 1000 * kMs) {
-    Iterate(forecast, start);
-  }
-  forecast.Set(times);
-  forecast.OnIteration();
-  forecast.OnReady(Key(3), -3, 0);
-  EXPECT_NEAR(static_cast<double>(*forecast.NextAbove(-2)), 20e6, 1e4);
-}
-
 TEST(Forecast, TimesAreNoLaterThanInThisIteration) {
   ReadyForecast forecast;
   for (const TimeNs last : {20, 900, 900, 20}) {

@@ -303,6 +303,50 @@ TEST(Prophet, ItTellsWhatItLearnedOnceItKnowsItsLink) {
   EXPECT_EQ(policy.WhatItLearned(), std::nullopt);
 }
 
+// What is sent of tensors that become ready at once, in an iteration after one that showed them.
+// Priorities say 1 before 2; the order on which workers agreed says that 2 comes much earlier.
+std::vector<uint64_t> SentUnder(std::span<const std::pair<std::string, int64_t>> changes) {
+  Settings settings = DefaultSettings("prophet");
+  settings["bandwidth_bps"] = 8'000'000'000;
+  settings["window_floor_bytes"] = settings["window_max_bytes"] = 1 << 20;
+  ProphetPolicy policy(settings);
+  const ReadyTime agreed[] = {{.tensor = 2, .ready_ns = 0},
+                              {.tensor = 1, .ready_ns = 500'000},
+                              {.tensor = 3, .ready_ns = 1'000'000}};
+  policy.SetOrder(8'000'000'000, agreed);
+  for (const auto& [name, value] : changes) policy.Reconfigure({{name, value}});
+  std::vector<uint64_t> sent;
+  for (TimeNs start = 0; start <= 10'000'000; start += 10'000'000) {
+    sent.clear();
+    policy.OnIteration(start);
+    for (const uint64_t tensor : {2, 1}) {
+      policy.OnReady({.key = Key(tensor), .priority = -static_cast<int32_t>(tensor), .bytes = 1000},
+                     start);
+    }
+    for (Decision next = policy.Next(start); next.kind == Decision::Kind::kSend;
+         next = policy.Next(start)) {
+      sent.push_back(next.item.key);
+      Ack(policy, next.item.key, start);
+    }
+    policy.OnReady({.key = Key(3), .priority = -3, .bytes = 1000}, start + 1'000'000);
+    Ack(policy, policy.Next(start + 1'000'000).item.key, start + 1'000'000);
+  }
+  return sent;
+}
+
+TEST(Prophet, ItSendsInTheAgreedOrderUnlessItHasAPlansOrMustNot) {
+  const auto sent = [](std::vector<std::pair<std::string, int64_t>> changes) {
+    return SentUnder(changes);
+  };
+  const std::vector agreed = {Key(2), Key(1)};
+  const std::vector by_priority = {Key(1), Key(2)};
+  EXPECT_EQ(sent({}), agreed);
+  EXPECT_EQ(sent({{"window_max_bytes", 2 << 20}}), agreed);  // other settings change nothing
+  EXPECT_EQ(sent({{"common_order", 0}}), by_priority);
+  // A plan without an order ends that of the plan before, not the agreed one.
+  EXPECT_EQ(sent({{"plan_bandwidth_bps", 1000}, {"plan_bandwidth_bps", 0}}), agreed);
+}
+
 // The largest power of two that the link carries in 2.5 ms, from 256 KiB; less where that takes
 // more than 6 ms, down to 64 KiB; within the limits.
 TEST(Prophet, ThePreferredPartitionFollowsTheLink) {

@@ -75,7 +75,7 @@ class ArrivalOrder:
         self.times = times
 
     def choose(self, solution: Solution) -> Solution:
-        """``solution``, or the one in order of arrival, or by each worker's own order."""
+        """``solution``, or the one in order of arrival, or without an order, as before any plan."""
         host = solution.host
         if host is None:
             return solution

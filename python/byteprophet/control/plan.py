@@ -59,13 +59,13 @@ from byteprophet.job import (
 from byteprophet.job.partitions import numbers_of
 from byteprophet.profile.model import Profile, TensorProfile
 from byteprophet.schedulers import LARGEST_PARTITION, PARTITION, STOCK_PARTITION_BYTES
+from byteprophet.schedulers import PLANNED_FOR as _ORDER
 from byteprophet.strict_priority import Segment, strict_priority
 
 _TOGETHER_NS = 500_000  # releases closer than this count as one
 _NS_BITS = 1e9
 _WINDOW = "window_max_bytes"
 _SMALLEST_WINDOW = (PARTITION, "window_floor_bytes")
-_ORDER = "plan_bandwidth_bps"
 _SIZES = (0.25, 0.5, 2.0, 4.0)  # relative to the window that the job started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
@@ -164,7 +164,10 @@ class Solution:
         )
 
     def by_priority(self) -> Solution:
-        """The same, but each worker sends in its own order. The prediction stays."""
+        """The same, but without an order: workers go back to the one on which they agreed, if any.
+
+        The prediction stays.
+        """
         none = {_ORDER: 0} if _ORDER in self.settings else {}
         return replace(self, settings={**self.settings, **none})
 

@@ -12,6 +12,7 @@ from byteprophet.graph.cores import Path
 from byteprophet.graph.model import WHOLE
 from byteprophet.graph.workers import Workers
 from byteprophet.job import Job
+from byteprophet.job.agreed_order import with_agreed_order
 from byteprophet.schedulers import PARTITION, STOCK
 
 _SLACK_NS = 1_000_000  # from native/byteps/answers/flow.h
@@ -83,13 +84,9 @@ class PsDevices:
         ]
         self.gates = []
         if not stock:
+            policy = with_agreed_order(job)
             self.gates = [
-                add.gate(
-                    f"worker {w}",
-                    job.push_policy.name,
-                    job.push_policy.settings,
-                    job.push_policy.ready_times,
-                )
+                add.gate(f"worker {w}", policy.name, policy.settings, policy.ready_times)
                 for w in workers
             ]
         self.windows = [

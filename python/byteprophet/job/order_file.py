@@ -22,23 +22,21 @@ _MOST = 1 << 50
 
 @dataclass(frozen=True)
 class Order:
-    """What it is planned from. ``ready``: ready time and spread in ns, by tensor.
+    """What it is planned from. ``ready``: ready times in ns, by tensor.
 
-    ``bandwidth_bps``: payload of the slowest link. Workers plan with such ready times from
-    iteration ``since`` on, counted from 1, but may have known another bandwidth at first.
+    ``bandwidth_bps``: payload of the slowest link. Workers have had an order of these tensors from
+    iteration ``since`` on, counted from 1, but may have known other times and another bandwidth at
+    first.
     """
 
     bandwidth_bps: int
-    ready: Mapping[str, tuple[int, int]]
+    ready: Mapping[str, int]
     since: int
 
 
 def write_order(run_directory: Path, order: Order) -> None:
     """Write the file; readers see all of it or what was there before."""
-    tensors = [
-        {"name": name, "ready_ns": ready_ns, "spread_ns": spread_ns}
-        for name, (ready_ns, spread_ns) in order.ready.items()
-    ]
+    tensors = [{"name": name, "ready_ns": ready_ns} for name, ready_ns in order.ready.items()]
     data = {
         "schema": SCHEMA,
         "since": order.since,
@@ -60,15 +58,15 @@ def read_order(run_directory: Path) -> Order | None:
     tensors = data.get("tensors")
     if not isinstance(tensors, list):
         raise UserError(f"{path}: tensors: must be a list")
-    ready: dict[str, tuple[int, int]] = {}
+    ready: dict[str, int] = {}
     for row in tensors:
         name = row.get("name") if isinstance(row, dict) else None
         if not isinstance(name, str) or name in ready:
             raise UserError(f"{path}: tensors: each needs a name of its own")
-        times = row.get("ready_ns"), row.get("spread_ns")
-        if not all(type(time) is int and 0 <= time <= _MOST for time in times):
-            raise UserError(f"{path}: tensors: {name}: times must be integers from 0 to 2^50")
-        ready[name] = times
+        ready_ns = row.get("ready_ns")
+        if type(ready_ns) is not int or not 0 <= ready_ns <= _MOST:
+            raise UserError(f"{path}: tensors: {name}: ready_ns must be an integer from 0 to 2^50")
+        ready[name] = ready_ns
     return Order(bandwidth_bps, ready, since)
 
 

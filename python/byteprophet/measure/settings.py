@@ -40,13 +40,18 @@ def read_told(run_directory: Path) -> Told:
             if "chosen" in entry:
                 # All ranks apply them after this step (0-based).
                 told = Told(*_chosen(run_directory / JOURNAL, entry))
+    order = read_order(run_directory)
+    if order is not None:
+        told = _with_order(told, order)
     path = run_directory / PLAN_NAME
     if not path.exists():
-        order = read_order(run_directory)
-        return told if order is None else _with_order(told, order)
+        return told
     plan = read_plan(path)
+    settings = {**told.settings, **plan.settings}
+    if order is not None and not settings[PLANNED_FOR]:  # the plan has no order
+        settings[PLANNED_FOR] = order.bandwidth_bps
     return Told(
-        settings={**told.settings, **plan.settings},
+        settings=settings,
         ready={ready.name: (ready.ready_ns, ready.spread_ns) for ready in plan.ready},
         settled_from=max(told.settled_from, plan.at_iteration - 1),
     )
@@ -55,7 +60,7 @@ def read_told(run_directory: Path) -> Told:
 def _with_order(told: Told, order: Order) -> Told:
     return Told(
         settings={**told.settings, PLANNED_FOR: order.bandwidth_bps},
-        ready=order.ready,
+        ready={name: (ready_ns, 0) for name, ready_ns in order.ready.items()},
         settled_from=max(told.settled_from, order.since - 1),
     )
 

@@ -158,6 +158,12 @@ def digest_of_recording(config: Mapping[str, Any], job: Job) -> str:
 
 
 def used_by(job: Job, recorded: Job) -> Used:
-    """The strategy of ``job``, which takes the place of ``recorded``, as a file has it."""
+    """The strategy of ``job``, which takes the place of ``recorded``, as a file has it.
+
+    Its workers agree anew on the order in which they send.
+    """
     servers = 0 if recorded.servers else job.servers
-    return Used(job.model, job.strategy, 0, job.policy, servers)
+    policy = job.policy
+    if policy is not None and policy.settings.get(schedulers.PLANNED_FOR):
+        policy = replace(policy, settings={**policy.settings, schedulers.PLANNED_FOR: 0})
+    return Used(job.model, job.strategy, 0, policy, servers)

@@ -53,13 +53,13 @@ def following_links(
 ) -> list[BetweenSteps]:
     """What changes with the policy's complete ``settings``.
 
-    A policy whose partitions may grow agrees on their size. One that can plan an order, and was not
-    given the bandwidth to plan it with, agrees on the order.
+    Workers whose policy lets partitions grow agree on their size, and those whose policy plans an
+    order agree on the order. The latter exchange messages whatever the settings are on this host.
     """
     found: list[BetweenSteps] = []
     if settings.get(schedulers.LARGEST_PARTITION, 0):
         start_bytes = settings[schedulers.PARTITION]
         found.append(PartitionSize(synchroniser, start_bytes, timeout_s))
-    if settings.get(schedulers.COMMON_ORDER, 0) and not settings[schedulers.PLANNED_FOR]:
+    if schedulers.COMMON_ORDER in settings:
         found.append(CommonOrder(synchroniser, OrderPlanner(plugin), timeout_s))
     return found

@@ -25,7 +25,10 @@ _DRAIN_S = 10.0  # how long the end of a job waits for a message that may never 
 
 
 class PartitionSize:
-    """Implements ``BetweenSteps``; one per process. ``start_bytes`` is the job's initial size."""
+    """Implements ``BetweenSteps``; one per process, or per optimizer of two transports.
+
+    ``start_bytes`` is the job's initial size.
+    """
 
     settled = False  # never, because links change
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
+from byteprophet.observe.span_log import process_spans
+from byteprophet.timeline.tables import Kind
 from byteprophet.torch.sync.completion import STEP, Call, Completion
 from byteprophet.torch.sync.synchroniser import Synchroniser
 
@@ -35,7 +37,8 @@ class _Exchange:
         return self._completion.arrives_within(timeout_s)
 
     def _wait(self, timeout_s: float) -> list[int]:
-        self._completion.wait(timeout_s, self._synchroniser, self._name)
+        with process_spans.span(Kind.WAIT, self._name):
+            self._completion.wait(timeout_s, self._synchroniser, self._name)
         return [int(value) for value in self._sums]
 
 
