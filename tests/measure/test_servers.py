@@ -29,10 +29,11 @@ from .server_jobs import cluster_of, server_job
 LINK_BPS = 480_000_000
 
 
-def a_job(scheduler: str, servers: int = 1, iterations: int = 8) -> Job:
+def a_job(scheduler: str, servers: int = 1, iterations: int = 8, common_order: int = 0) -> Job:
     """Three workers that are never alike."""
     workload = load("resnet18").scaled(700_000_000)
-    known, partition_bytes = schedulers.resolve(scheduler, {})
+    given = {"common_order": common_order} if scheduler == "prophet" else {}
+    known, partition_bytes = schedulers.resolve(scheduler, given)
     noise = np.random.default_rng(7)
     shape = (3, iterations, len(workload.tensors))
 
@@ -89,6 +90,19 @@ def test_a_job_is_measured_as_it_was(scheduler: str, servers: int) -> None:
     assert found.cluster.costs.hand_over_ns == job.cluster.costs.hand_over_ns
     lag_ns = np.median(found.cluster.costs.request_lags_ns)
     assert lag_ns == pytest.approx(job.cluster.costs.request_lags_ns[0], rel=0.1)
+
+
+def test_a_job_whose_workers_agree_on_an_order_is_replayed_as_it_was() -> None:
+    job = a_job("prophet", servers=2, common_order=1)
+    recorded, replayed, built = record(job)
+    again = build(measure(recorded, config_of(job)).job)
+    was_ns, again_ns = (
+        np.median(np.diff(found.start_ns[graph.begin].max(axis=0))[2:])
+        for found, graph in ((replayed, built), (replay(again.graph), again))
+    )
+    assert again_ns == pytest.approx(was_ns, rel=0.03)
+    alone, _, _ = record(a_job("prophet", servers=2, common_order=0))
+    assert not np.array_equal(alone[1].rows["sent_ns"], recorded[1].rows["sent_ns"])
 
 
 @pytest.mark.parametrize("limits_bps", [(10**9, 2 * 10**8), (3 * 10**8, None)])

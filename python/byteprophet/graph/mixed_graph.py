@@ -22,7 +22,7 @@ With nothing to servers, or nothing over the mesh, operations are those of ``mes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from byteprophet.graph.model import Graph, Int64Array
 from byteprophet.graph.ps_transfers import PsTransfers
 from byteprophet.graph.workers import Workers
 from byteprophet.job import Job
+from byteprophet.job.agreed_order import agreed_policy_of
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.transports import Carried, meshed, served
 
@@ -77,8 +78,9 @@ class _Build:
         self.servers: PsTransfers | None = None
         self.mesh: MeshTransfers | None = None
         if tensors:
+            sent = replace(own.job, policy=agreed_policy_of(job, own))
             self.servers = PsTransfers(
-                own.job, self.graph, self.workers, own.parameters, len(job.model)
+                sent, self.graph, self.workers, own.parameters, len(job.model)
             )
             if self.servers.stock:
                 raise UserError("stock has BytePS' own optimizer, which knows of no mesh")

@@ -12,7 +12,7 @@ from byteprophet.graph.cores import Path
 from byteprophet.graph.model import WHOLE
 from byteprophet.graph.workers import Workers
 from byteprophet.job import Job
-from byteprophet.job.agreed_order import with_agreed_order
+from byteprophet.job.agreed_order import agreed_policy
 from byteprophet.schedulers import PARTITION, STOCK
 
 _SLACK_NS = 1_000_000  # from native/byteps/answers/flow.h
@@ -84,7 +84,7 @@ class PsDevices:
         ]
         self.gates = []
         if not stock:
-            policy = with_agreed_order(job)
+            policy = agreed_policy(job)
             self.gates = [
                 add.gate(f"worker {w}", policy.name, policy.settings, policy.ready_times)
                 for w in workers

@@ -9,37 +9,48 @@ from __future__ import annotations
 
 import numpy as np
 
+from byteprophet.job.cluster import Cluster
 from byteprophet.job.job import Job
 from byteprophet.job.policy import Policy
+from byteprophet.job.times import Int64Array
+from byteprophet.job.transports import Carried, share_of_servers
 from byteprophet.schedulers import COMMON_ORDER, PLANNED_FOR
 
 
-def with_agreed_order(job: Job) -> Policy:
+def agreed_policy(job: Job) -> Policy:
     """The policy of ``job``, which has servers, with the order that its workers agree on.
 
     It stays as it is if it plans none, or has been given one, or if no link is limited.
     """
-    policy = job.push_policy
+    return _agreed(job.push_policy, job.cluster, _ready_ns(job))
+
+
+def agreed_policy_of(job: Job, served: Carried) -> Policy:
+    """The same for ``job``, which has two transports, of which servers carry ``served``."""
+    ready_ns = _ready_ns(job)
+    of_tensors = np.stack(
+        [ready_ns[:, list(places)].max(axis=1) for places in served.parameters], axis=1
+    )
+    return _agreed(served.job.push_policy, job.cluster, of_tensors, share_of_servers(job))
+
+
+def _ready_ns(job: Job) -> Int64Array:
+    """Of every worker and gradient, from the end of its forward pass on, shape (W, P)."""
+    return np.stack([job.times.medians(worker)[1] for worker in range(job.workers)])
+
+
+def _agreed(policy: Policy, cluster: Cluster, ready_ns: Int64Array, share: float = 1.0) -> Policy:
+    """``share``: of workers' links, for what goes to servers."""
     if not policy.settings.get(COMMON_ORDER) or policy.settings.get(PLANNED_FOR):
         return policy
-    bandwidth_bps = _served_bps(job)
-    if not bandwidth_bps:
-        return policy
-    ready_ns = np.stack([job.times.medians(worker)[1] for worker in range(job.workers)])
-    ready_ns -= ready_ns.min(axis=1, keepdims=True)
-    slowest = ready_ns[ready_ns.max(axis=1).argmax()]
-    rows = tuple((place, -1 - place, int(at_ns), 0) for place, at_ns in enumerate(slowest))
-    return Policy(policy.name, {**policy.settings, PLANNED_FOR: bandwidth_bps}, rows)
-
-
-def _served_bps(job: Job) -> int:
-    """The smallest rate to all servers together that a worker has; 0: no link is limited.
-
-    A mesh with a rate of its own leaves them the rest of a worker's link.
-    """
-    mesh_bps = job.strategy.mesh_bps
-    own = [max(1, host.slower_bps - mesh_bps) for host in job.cluster.workers if host.slower_bps]
-    served = [host.slower_bps for host in job.cluster.servers if host.slower_bps]
+    own = [share * host.slower_bps for host in cluster.workers if host.slower_bps]
+    served = [host.slower_bps for host in cluster.servers if host.slower_bps]
     if served:
-        own.append(min(served) * len(job.cluster.servers) // job.workers)
-    return min(own, default=0)
+        own.append(min(served) * len(cluster.servers) / len(cluster.workers))
+    if not own:
+        return policy
+    offsets_ns = ready_ns - ready_ns.min(axis=1, keepdims=True)
+    slowest_ns = offsets_ns[offsets_ns.max(axis=1).argmax()]
+    rows = tuple((place, -1 - place, int(at_ns), 0) for place, at_ns in enumerate(slowest_ns))
+    settings = {**policy.settings, PLANNED_FOR: max(1, round(min(own)))}
+    return Policy(policy.name, settings, rows)
