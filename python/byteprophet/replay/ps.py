@@ -128,8 +128,10 @@ def on_link(job: Job, slowest_bps: int) -> Job:
     0: the link has no limit.
     """
     policy = job.push_policy
-    if policy.settings.get(schedulers.PLANNED_FOR) and slowest_bps:
-        settings = {**policy.settings, schedulers.PLANNED_FOR: slowest_bps}
+    if policy.settings.get(schedulers.PLANNED_FOR):
+        # A controller plans for the new link, and workers agree anew (job/agreed_order.py).
+        planned_bps = 0 if policy.settings.get(schedulers.COMMON_ORDER) else slowest_bps
+        settings = {**policy.settings, schedulers.PLANNED_FOR: planned_bps}
         policy = replace(policy, settings=settings)
         job = replace(job, policy=policy)
     given_bps = policy.settings.get(schedulers.BANDWIDTH)  # None: the policy knows no such setting

@@ -208,6 +208,7 @@ def _policy(job: Job, fraction: float) -> tuple[Policy, int]:
     """
     known, partition_bytes = job.policy or Policy(schedulers.DEFAULT), job.strategy.partition_bytes
     given, largest = dict(known.settings), schedulers.LARGEST_PARTITION
+    given.pop(schedulers.PLANNED_FOR, None)  # workers agree anew on the order
     if given.get(largest, schedulers.resolve(known.name, {})[0].get(largest, 0)):
         given.pop(schedulers.PARTITION, None)
         share_bps = round(_slowest_bps(job) * (1 - _share_of_mesh(job.workers, fraction)))
