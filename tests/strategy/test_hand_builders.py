@@ -63,6 +63,8 @@ def test_embeddings_go_to_servers(tmp_path: Path) -> None:
     made = build("parallax", replace(job, model=model))
     ways = {route.tensor: {piece.way for piece in route.pieces} for route in made.strategy.routes}
     assert ways == {name: {SERVERS if "emb" in name else MESH} for name in named}
+    assert not any(bucket.sharded for bucket in made.strategy.buckets)
+    assert np.array_equal(made.times.update_ns, job.times.update_ns)  # of whole parameters
     path = tmp_path / "strategy.json"
     used = Used(made.model, made.strategy, 0, made.policy, 2)
     write_strategy(path, used)

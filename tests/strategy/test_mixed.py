@@ -16,6 +16,7 @@ from byteprophet.allreduce.timing import Timing
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Policy, Strategy, Times
+from byteprophet.job.owners import Owners
 from byteprophet.job.partitions import PAGE_BYTES
 from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of, carried
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
@@ -140,6 +141,12 @@ def test_only_what_may_be_sharded_is(shardable: bool) -> None:
     )
     made = with_routes(job, routes, 0.5)
     assert any(bucket.sharded for bucket in made.strategy.buckets) == shardable
+    owned = with_routes(job, routes, 0.5, owners=Owners.of((3, 1, 1, 1), 4))
+    assert owned.strategy.owners == (3, 1, 1, 1)
+    largest_ns = owned.times.update_ns[:, 0].max(axis=1).tolist()
+    least_ns = owned.times.update_ns[:, 0].min(axis=1).tolist()
+    assert largest_ns == [20_000] * 4  # of what servers sum
+    assert least_ns == ([10_000, 3_333, 3_333, 3_333] if shardable else [20_000] * 4)
 
 
 def four_and_two(served: bool, server_bps: int = RATE_BPS) -> Job:

@@ -133,6 +133,5 @@ def parallax(job: Job) -> Job:
     if served_bytes == job.model.size_bytes:
         raise UserError("parallax: this model has nothing but embeddings: use ps-balanced")
     # Its all-reduces are not sharded: their buckets are those that the runtime plans.
-    made = with_routes(job, routes, served_bytes / job.model.size_bytes)
-    buckets = tuple(replace(bucket, sharded=False) for bucket in made.strategy.buckets)
-    return replace(made, strategy=replace(made.strategy, buckets=buckets))
+    unsharded = replace(job, strategy=replace(job.strategy, shardable=False))
+    return with_routes(unsharded, routes, served_bytes / job.model.size_bytes)

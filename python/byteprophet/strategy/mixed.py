@@ -32,6 +32,7 @@ from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.allreduce.timing import Parameter as Timed
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Job, Model, Policy
+from byteprophet.job.owners import Owners
 from byteprophet.job.partitions import PAGE_BYTES, partitions_of_job
 from byteprophet.job.routes import (
     MESH,
@@ -110,11 +111,18 @@ def mixed(job: Job, fraction: float | None = None, paced: bool = False) -> Job:
     return with_routes(job, routes_for(job.model, fraction), fraction, paced)
 
 
-def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: bool = False) -> Job:
+def with_routes(
+    job: Job,
+    routes: tuple[Route, ...],
+    fraction: float,
+    paced: bool = False,
+    owners: Owners | None = None,
+) -> Job:
     """``job``, which has servers in its cluster, under a strategy with these ``routes``.
 
-    ``fraction``: of all bytes, to servers. ``paced``: as in ``mixed``. Raises ``UserError`` unless
-    both transports carry something, and for ``paced`` a rate at which a step can end.
+    ``fraction``: of all bytes, to servers. ``paced``: as in ``mixed``. ``owners``: of what goes
+    over the mesh; None: equal ones. Raises ``UserError`` unless both transports carry something,
+    and for ``paced`` a rate at which a step can end.
     """
     for way, where in ((SERVERS, "to servers"), (MESH, "over the mesh")):
         if not len(carried(job.model, routes, way)):
@@ -129,7 +137,7 @@ def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: boo
         bucket_bytes=0,
         partition_bytes=partition_bytes,
         numbers=(),
-        owners=(),
+        owners=() if owners is None else owners.unequal,
         fixed="",
         shardable=True,  # what may not be sharded is not
         mesh_bps=_mesh_bps(job, routes, fraction) if paced else 0,

@@ -1,17 +1,24 @@
 """Who sums how much if workers and servers have any links, and the bound of all such strategies.
 
 Every byte of the gradients has one place where it is summed: a worker, which owns it, or a server.
-Let P workers have links of rates b, and servers links of rates c. A worker that owns the share s of
-all bytes sends, and receives, 1 + (P - 2) s of them: its own part goes to the owners, and its sums
-to all others. A server that sums the share s sends and receives P s. So with shares that add up to
-1, the busiest link takes at least T for one byte, where T is the least number with
+Let P workers have links of rates b, and servers links of rates c; if directions differ, the slower
+one counts. A worker that owns the share s of all bytes sends, and receives, 1 + (P - 2) s of them:
+its own part goes to the owners, and its sums to all others. A server that sums the share s sends
+and receives P s. So with shares that add up to 1, the busiest link takes at least T for one byte,
+where T is the least number with
 
     sum over workers of (b T - 1) / (P - 2)  +  sum over servers of c T / P  >=  1,   b T >= 1
 
 or, of two workers, T = 1 / min b, whatever the shares are. Whatever order transfers have, and
 however shares differ from gradient to gradient: D bytes take T D, because their mean shares are
-shares, too. So the bound of one link (prophet/bound.h) holds for all strategies together, at the
-rate 1 / T.
+shares, too. So no iteration is shorter than T D.
+
+Ranks need not be in step, so one slow direction bounds an iteration by its bytes alone, and not
+by when they are ready (``bound.py``). The bound of one link (prophet/bound.h) holds for what each
+pair of workers gives each other, and in each direction for all links together. For the latter, the
+first sum alone decides, which is
+
+    T = 2 (P - 1) / (sum over workers of b  +  (P - 2) / P  sum over servers of c)
 
 ``level_shares`` has the most even loads that reach T: there is one level t such that all links are
 busy for t, but those of workers whose own part alone takes longer, which own nothing.
@@ -21,11 +28,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from byteprophet.bound import Ranks, passed_ns, there_and_back_ns, together_ns
 from byteprophet.errors import UserError
-from byteprophet.job import Job
+from byteprophet.job import Host, Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
 from byteprophet.strategy.mixed import routes_for, with_routes
@@ -40,14 +46,19 @@ def busiest_ns_per_byte(worker_bps: Sequence[int], server_bps: Sequence[int]) ->
 
     Rates are in bits per second; 0: not limited.
     """
-    workers = len(worker_bps)
-    if workers < 2:
+    if len(worker_bps) < 2:
         return 0.0
     own_part_ns = max(8e9 / rate if rate else 0.0 for rate in worker_bps)
-    if workers == 2 or not all(worker_bps) or not all(server_bps):
-        return own_part_ns  # who is not limited may sum everything
-    carried = sum(worker_bps) / (8e9 * (workers - 2)) + sum(server_bps) / (8e9 * workers)
-    return max(own_part_ns, (1 + workers / (workers - 2)) / carried)
+    return max(own_part_ns, _shared_ns_per_byte(worker_bps, server_bps))
+
+
+def _shared_ns_per_byte(worker_bps: Sequence[int], server_bps: Sequence[int]) -> float:
+    """T without the condition that a worker sends its own part: what all links take together."""
+    workers = len(worker_bps)
+    if workers < 2 or not all(worker_bps) or not all(server_bps):
+        return 0.0  # alone, nothing is sent, and who is not limited may sum everything
+    carried_bps = sum(worker_bps) + sum(server_bps) * (workers - 2) / workers
+    return 2 * (workers - 1) * 8e9 / carried_bps
 
 
 def level_shares(
@@ -105,25 +116,27 @@ def _level(caps: Callable[[float], list[float]], most: float) -> float:
     return high
 
 
-def bound_of_all_ns(job: Job, server_bps: Sequence[int]) -> int:
+def bound_of_all_ns(job: Job, servers: Sequence[Host] = ()) -> int:
     """No strategy that sums every byte in one place makes an iteration of ``job`` shorter, in ns.
 
-    ``server_bps``: the rates of the servers that a strategy may use; 0: not limited. The job's own
-    strategy counts only for how it computes. Times are the medians of the recorded iterations.
+    ``servers``: those that a strategy may use. The job's own strategy counts only for how it
+    computes. Times are the medians of the recorded iterations.
     """
     job = as_executed(job)
+    ranks = Ranks.of(job)
     worker_bps = [host.slower_bps for host in job.cluster.workers]
-    no_burst = [0] * job.workers
-    ranks = replace(Ranks.of(job), up_bps=worker_bps, down_bps=worker_bps, burst_bytes=no_burst)
     given_bytes = job.wire_bytes if job.workers > 1 else [0] * len(job.model)
-    bounds_ns = [
-        there_and_back_ns(given_bytes, ranks),
-        *(passed_ns(given_bytes, rate_bps) for rate_bps in worker_bps),
-    ]
-    busiest = busiest_ns_per_byte(worker_bps, server_bps)
-    if busiest:
-        rate_bps = math.ceil(8e9 / busiest)
-        bounds_ns.append(together_ns(job.wire_bytes, ranks, rate_bps))
+    bounds_ns = [there_and_back_ns(given_bytes, ranks)]
+    busiest_ns = busiest_ns_per_byte(worker_bps, [host.slower_bps for host in servers])
+    if busiest_ns:
+        bounds_ns.append(passed_ns(job.wire_bytes, math.ceil(8e9 / busiest_ns)))
+    for rates_bps, of_servers_bps in (
+        (ranks.up_bps, [host.up_bps for host in servers]),
+        (ranks.down_bps, [host.down_bps for host in servers]),
+    ):
+        shared_ns = _shared_ns_per_byte(rates_bps, of_servers_bps)
+        if shared_ns:
+            bounds_ns.append(together_ns(job.wire_bytes, ranks, math.ceil(8e9 / shared_ns)))
     return max(bounds_ns) // job.strategy.accumulation
 
 
@@ -142,6 +155,5 @@ def shared(job: Job) -> Job:
         )
     if fraction > 1 - 1e-9:
         raise UserError("shares: servers alone load these links least: use partitioned-ps")
-    made = with_routes(job, routes_for(job.model, fraction), fraction)
     owners = owners_beside(worker_bps, fraction)
-    return replace(made, strategy=replace(made.strategy, owners=owners.unequal))
+    return with_routes(job, routes_for(job.model, fraction), fraction, owners=owners)

@@ -15,9 +15,9 @@ from typing import Any
 from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import UserError
-from byteprophet.job import Cluster, Costs, Job, Policy, Strategy
+from byteprophet.job import Cluster, Costs, Host, Job, Policy, Strategy
 from byteprophet.job.assumed_costs import mesh_costs, served_costs
-from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, OURS
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, MIXED, OURS
 from byteprophet.job.strategy_file import Used
 from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
@@ -67,9 +67,9 @@ class Bases:
         return self.recorded is not None and (self.served is not None or not self.recorded.servers)
 
     @property
-    def server_bps(self) -> list[int]:
-        """The payload rates of the servers' links; 0: not limited."""
-        return [] if self.routed is None else [h.slower_bps for h in self.routed.cluster.servers]
+    def servers(self) -> tuple[Host, ...]:
+        """The hosts of the servers that strategies may use."""
+        return () if self.routed is None else self.routed.cluster.servers
 
     def used(self, job: Job) -> Used:
         """The strategy of ``job``, one of the variants, as a file has it."""
@@ -132,6 +132,8 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
 
 def _why_not(config: Mapping[str, Any], job: Job) -> str | None:
     """Why a recorded job cannot be given strategies of all kinds; None if it can."""
+    if job.strategy.runtime == MIXED:
+        return "it was recorded with both transports: give the search a run of one of them"
     if job.strategy.runtime not in (BYTEPS, *OURS):
         return (
             f"a script under {job.strategy.runtime} takes no strategies of other architectures: "

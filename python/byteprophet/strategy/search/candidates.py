@@ -76,7 +76,7 @@ class Predictor:
         self._allowed = allowed
         self.job = bases.mesh if bases.routed is None else bases.routed
         self.engine = RouteEngine(self.job, Units.of(self.job.model))
-        self.bound_ns = bound_of_all_ns(bases.mesh, bases.server_bps)
+        self.bound_ns = bound_of_all_ns(bases.mesh, bases.servers)
         if allowed:
             self.bound_ns = min(self.bound_ns, bound_ns(compressed(bases.mesh, allowed, ALLOW)))
         self._evaluate = Evaluator(folds=False)  # as `explain`: nothing confirms a folded replay
@@ -140,8 +140,8 @@ class Predictor:
             return build("partitioned-ps", self.bases.served)
         units = self.engine.units
         fraction = units.fraction(routing.served)
-        made = with_routes(self.job, units.routes(routing.served), fraction, paced)
-        return replace(made, strategy=replace(made.strategy, owners=routing.owners.unequal))
+        routes = units.routes(routing.served)
+        return with_routes(self.job, routes, fraction, paced, routing.owners)
 
     def compressed(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
         """Those of ``candidates`` without servers, with the compressors that are allowed."""
