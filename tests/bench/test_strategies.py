@@ -12,6 +12,7 @@ from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case, job_of, strategy_case
 from byteprophet.bench.execute import spec_of
+from byteprophet.bench.result import bound_ns, paper_fields
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.job import Policy, Strategy
@@ -133,3 +134,29 @@ def test_paced_gradients_are_not_compressed(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(UserError, match="the gradients of paced jobs mean nothing"):
         strategy_case(base, path)
+
+
+def changed(base: Case, path: Path, **members: object) -> Path:
+    """The file of a strategy of ``base`` with other members."""
+    saved(base, "allreduce", path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | members))
+    return path
+
+
+def test_the_bound_is_of_what_travels_under_the_file(tmp_path: Path) -> None:
+    workload = replace(mixed_workload(), name="slow").scaled(1000)
+    base = Case(write(workload, tmp_path), "prophet", 10**7, workers=4)
+    base = all_reduce_case(base, "allreduce", {})
+    plain = strategy_case(base, changed(base, tmp_path / "plain.json"))
+    cast = strategy_case(base, changed(base, tmp_path / "cast.json", reduce_dtype="fp16"))
+    assert bound_ns(workload, cast) == pytest.approx(bound_ns(workload, plain) / 2, rel=0.01)
+    assert paper_fields(workload, plain)
+    assert paper_fields(workload, cast) == {}
+
+
+def test_steps_without_an_exchange_are_not_compared(tmp_path: Path) -> None:
+    base = all_reduce_case(
+        Case(write(mixed_workload(), tmp_path), "prophet", None), "allreduce", {}
+    )
+    with pytest.raises(UserError, match=r"file\.json: accumulation 4: steps of paced jobs are"):
+        strategy_case(base, changed(base, tmp_path / "file.json", accumulation=4))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from byteprophet.job import Host
 from byteprophet.network import payload_bps
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.workload import Tensor, Workload
-from byteprophet.workload.as_job import job_on_links
+from byteprophet.workload.as_job import job_on_links, limited_host
 
 WORKLOAD = Workload("w", 1, (Tensor("a", 8, 1, 2),))
 
@@ -21,5 +22,9 @@ def test_local_ranks_share_the_link_of_their_worker() -> None:
     }
     limits_bps = [payload_bps(10**9), payload_bps(5 * 10**8)]
     assert job_on_links(WORKLOAD, config).cluster.workers == tuple(
-        Host(limit_bps, limit_bps) for limit_bps in limits_bps
+        Host(limit_bps, limit_bps, PAYLOAD_BURST_BYTES) for limit_bps in limits_bps
     )
+
+
+def test_a_link_without_a_limit_has_no_burst() -> None:
+    assert limited_host(None) == Host()

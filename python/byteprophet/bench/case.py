@@ -21,7 +21,7 @@ from byteprophet.paced.worker_config import IDLE_S
 from byteprophet.tune.request import Request
 from byteprophet.tune.space import free_settings
 from byteprophet.workload import Workload
-from byteprophet.workload.as_job import model_of, times_of
+from byteprophet.workload.as_job import limited_host, model_of, times_of
 
 WARMUP_ITERATIONS = 5
 """Iterations before anything is measured. The first creates keys on the server, the second still
@@ -44,7 +44,8 @@ class Case:
     ``settings`` are its own; ``all_reduce_case`` makes such a case.
     ``strategy``: a file that says what workers are told beyond that; ``strategy_case`` makes such a
     case, whose other members agree with the file. ``routes``: of a file of two transports.
-    ``staleness``: the delays of averages that the file asks for.
+    ``staleness``: the delays of averages that the file asks for. ``reduce_dtype``: the type in
+    which gradients travel under it.
     """
 
     workload: str
@@ -65,6 +66,7 @@ class Case:
     strategy: Path | None = None
     routes: tuple[Route, ...] = ()
     staleness: tuple[Delay, ...] = ()
+    reduce_dtype: str = ""
 
     @property
     def name(self) -> str:
@@ -119,22 +121,22 @@ def job_of(case: Case, workload: Workload) -> Job:
         model_of(workload),
         times_of(workload, case.workers),
         Cluster(
-            tuple(map(_host, case.rates_bps)),
-            () if collective else tuple(map(_host, served_bps)),
+            _hosts(case.rates_bps),
+            () if collective else _hosts(served_bps),
         ),
         Strategy(
             MIXED if case.routes else case.runtime,
             owners=case.weights,
             routes=case.routes,
             staleness=case.staleness,
+            reduce_dtype=case.reduce_dtype,
         ),
         None if collective else Policy(case.scheduler, case.settings),
     )
 
 
-def _host(rate_bps: int | None) -> Host:
-    payload = payload_bps(rate_bps) or 0
-    return Host(payload, payload)
+def _hosts(rates_bps: Iterable[int | None]) -> tuple[Host, ...]:
+    return tuple(limited_host(payload_bps(rate_bps)) for rate_bps in rates_bps)
 
 
 def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Case:
@@ -167,6 +169,11 @@ def strategy_case(case: Case, path: Path, servers: int | None = None) -> Case:
         raise UserError(
             f"{path}: the gradients of paced jobs mean nothing: compress or update by real ones"
         )
+    if strategy.accumulation > 1:
+        raise UserError(
+            f"{path}: accumulation {strategy.accumulation}: steps of paced jobs are compared one "
+            "by one, and most would exchange nothing: use a file without it"
+        )
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights
     if policy is not None and strategy.staleness:
@@ -177,6 +184,7 @@ def strategy_case(case: Case, path: Path, servers: int | None = None) -> Case:
             owners=owners,
             strategy=path,
             staleness=strategy.staleness,
+            reduce_dtype=strategy.reduce_dtype,
         )
     given = case.servers if servers is None and not used.servers else servers
     count = servers_under(path, used, given)
@@ -192,6 +200,7 @@ def strategy_case(case: Case, path: Path, servers: int | None = None) -> Case:
         owners=owners,
         strategy=path,
         routes=strategy.routes,
+        reduce_dtype=strategy.reduce_dtype,
     )
 
 

@@ -71,9 +71,10 @@ def paper_fields(workload: Workload, case: Case) -> dict[str, float]:
 
     Iterations of DeAR (Eq. 7), and of all-reduces that the forward pass waits for (Eq. 8). The
     speedup compares all workers with one that does not communicate (Eq. 6). Only for a runtime
-    without servers on a limited link that does not change, and not if averages are delayed.
+    without servers on a limited link that does not change, and not if averages are delayed or
+    gradients cast.
     """
-    if case.staleness:
+    if case.staleness or case.reduce_dtype:
         return {}
     rates_bps = [payload_bps(rate_bps) for rate_bps in case.rates_bps]
     known_bps = [rate_bps for rate_bps in rates_bps if rate_bps is not None]

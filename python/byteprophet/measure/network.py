@@ -26,8 +26,7 @@ from byteprophet.measure.sending import (
     usual,
 )
 from byteprophet.monitor.estimate import DirectionEstimate, Estimate
-from byteprophet.network import PAYLOAD_SHARE
-from byteprophet.network.namespaces import BURST_BYTES
+from byteprophet.network.namespaces import BURST_BYTES, PAYLOAD_BURST_BYTES
 from byteprophet.order_statistics import distinct, groups, median
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
@@ -110,11 +109,11 @@ def measure_network(
     if stood_ns:  # it is in the delay, too, which is not longer than that of any push
         delay_ns = min(delay_ns, *(worker.least_ns for worker in found))
     acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
-    burst_bytes = int(BURST_BYTES * PAYLOAD_SHARE)
+    burst_bytes = PAYLOAD_BURST_BYTES * any(limits_bps)
     return Cluster(
-        workers=tuple(map(Host, up_bps, down_bps, [burst_bytes * any(limits_bps)] * len(found))),
+        workers=tuple(map(Host, up_bps, down_bps, [burst_bytes] * len(found))),
         servers=tuple(
-            Host(limit, limit, burst_bytes) if limit else Host()
+            Host(limit, limit, PAYLOAD_BURST_BYTES) if limit else Host()
             for limit in server_limits_bps or (None,) * servers
         ),
         costs=Costs(

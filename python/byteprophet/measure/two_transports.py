@@ -36,8 +36,7 @@ from byteprophet.measure.tensors import (
     measure_tensors,
     place_since,
 )
-from byteprophet.network import PAYLOAD_SHARE
-from byteprophet.network.namespaces import BURST_BYTES
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.schedulers import PARTITION
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
@@ -110,14 +109,13 @@ def _cluster(
             "measured; record the job with --bandwidth"
         )
     network = measure_network(recorded, config["servers"], limits_bps, server_limits_bps(config))
-    burst_bytes = int(BURST_BYTES * PAYLOAD_SHARE)
     start_lag_ns, update_lag_ns = lags_ns(
         spans, [operations_of(events, numbers) for events in spans], numbers, _by_parameter(used)
     )
     delay_ns = network.costs.delay_ns
     message_cost_ns = served_costs(delay_ns).message_cost_ns
     return Cluster(
-        tuple(Host(rate_bps, rate_bps, burst_bytes) for rate_bps in known_bps),
+        tuple(Host(rate_bps, rate_bps, PAYLOAD_BURST_BYTES) for rate_bps in known_bps),
         network.servers,
         replace(network.costs, message_cost_ns=message_cost_ns),
         replace(mesh_costs(delay_ns), start_lag_ns=start_lag_ns, update_lag_ns=update_lag_ns),

@@ -30,6 +30,7 @@ from byteprophet.network.permission import (
     unshare_command,
     why_not_now,
 )
+from byteprophet.network.rate import PAYLOAD_SHARE
 
 INTERFACE = "eth0"
 """Of every host."""
@@ -39,6 +40,7 @@ _MAX_HOSTS = 253
 # Four of the largest segments TCP hands to a device at once (64 KiB). With a burst of one, tbf
 # splits each of them into frames, which costs several times the CPU and disturbs what is measured.
 BURST_BYTES = 256 << 10
+PAYLOAD_BURST_BYTES = int(BURST_BYTES * PAYLOAD_SHARE)
 # How long a full queue takes to drain, on top of the burst. Too short, and TCP loses packets: with
 # 5 ms, one stream to a host at 200 mbit/s retransmitted 60 packets a second; with 20 ms, one or two
 # streams none from 200 mbit/s to 1 gbit/s, at 95.6% of the rate as payload. 50 ms brought no more,

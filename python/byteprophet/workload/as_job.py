@@ -9,6 +9,7 @@ import numpy as np
 
 from byteprophet.job import Cluster, Host, Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.strategy import ALL_REDUCE, BYTEPS
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.workload.model import Workload
 from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
@@ -33,6 +34,11 @@ def times_of(workload: Workload, workers: int = 1, iterations: int = 1) -> Times
     )
 
 
+def limited_host(payload_bps: int | None) -> Host:
+    """A host whose link our limiter lets carry so much payload; None: it is not limited."""
+    return Host(payload_bps, payload_bps, PAYLOAD_BURST_BYTES) if payload_bps else Host()
+
+
 def job_on_links(workload: Workload, config: Mapping[str, Any]) -> Job:
     """The job of ``workload`` on the links of a run, as its ``config.toml`` limits them.
 
@@ -41,12 +47,11 @@ def job_on_links(workload: Workload, config: Mapping[str, Any]) -> Job:
     workers = config["workers"]
     # Local ranks sum among themselves first, so a worker is one member of the exchange.
     limits_bps = link_limits_bps({**config, "local_ranks": 1})
-    hosts = tuple(Host(limit or 0, limit or 0) for limit in limits_bps)
-    servers = tuple(Host(limit or 0, limit or 0) for limit in server_limits_bps(config))
+    servers = tuple(map(limited_host, server_limits_bps(config)))
     return Job(
         model_of(workload),
         times_of(workload, workers),
-        Cluster(hosts, servers),
+        Cluster(tuple(map(limited_host, limits_bps)), servers),
         Strategy(BYTEPS if servers else ALL_REDUCE),
         Policy(str(config["scheduler"])) if servers else None,
     )
