@@ -204,6 +204,12 @@ def test_mixes_shard_nothing_that_the_recorded_job_may_not(
         assert any(bucket.sharded for bucket in mix.buckets) == shardable
 
 
+def test_a_run_of_both_transports_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = build("mixed", served_job([RATE_BPS] * 3, [RATE_BPS]))
+    with pytest.raises(UserError, match="both transports: give the search a run of one of them"):
+        of_run(job, resources((1, 1, 1), (1,)), monkeypatch)
+
+
 def test_what_ran_with_servers_may_stay_where_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,36 +275,34 @@ def test_if_all_trials_are_slower_the_baseline_is_the_result(
     assert read_strategy_file(tmp_path / "strategy.json").digest == result.best.digest
 
 
-def test_a_search_of_other_resources_begins_anew(tmp_path: Path) -> None:
-    found(bases((1, 1, 1)), tmp_path)
-    kept = (tmp_path / "search.json").read_text()
-    (tmp_path / "search.json").write_text(kept.replace('"of": "of-1-0.2"', '"of": "another"'))
-    assert found(bases((1, 1, 1)), tmp_path).replays > 0
-    (tmp_path / "search.json").write_text("{")
-    assert found(bases((1, 1, 1)), tmp_path).replays > 0
-
-
-def test_a_search_of_another_budget_begins_anew(tmp_path: Path) -> None:
+def goes_on(directory: Path, of: str = "of", budget_s: float = 0.1) -> bool:
+    """Whether a search takes up what an earlier one has left."""
     said: list[str] = []
+    search(
+        bases((1, 1, 1)),
+        directory,
+        of=of,
+        trials=0,
+        budget_s=budget_s,
+        seed=1,
+        runner=None,
+        say=said.append,
+    )
+    return any("of an earlier search" in line for line in said)
 
-    def of(budget_s: float) -> bool:
-        """Whether it goes on with what an earlier search found."""
-        said.clear()
-        search(
-            bases((1, 1, 1)),
-            tmp_path,
-            of="of",
-            trials=0,
-            budget_s=budget_s,
-            seed=1,
-            runner=None,
-            say=said.append,
-        )
-        return any("of an earlier search" in line for line in said)
 
-    assert not of(0.1)
-    assert of(0.1)
-    assert not of(0.2)
+def test_only_what_fits_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not goes_on(tmp_path)
+    assert goes_on(tmp_path)
+    assert not goes_on(tmp_path, budget_s=0.2)
+    assert not goes_on(tmp_path, of="other resources")
+    (tmp_path / "search.json").write_text("{")
+    assert not goes_on(tmp_path, of="other resources")
+    for name, value in (("code_version", "other"), ("describe_machine", {"cores": 512})):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"byteprophet.strategy.search.run.{name}", lambda value=value: value)
+            assert not goes_on(tmp_path, of="other resources")
+            assert goes_on(tmp_path, of="other resources")
 
 
 def test_the_first_trials_look_at_every_architecture() -> None:
@@ -367,6 +371,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
         bases_of_workload(MODEL, Resources((HostResources("a", 1, 1),)))
     with pytest.raises(UserError, match="nothing that runs them"):
         found(bases((1, 1)), tmp_path, 3)
+    idle = replace(
+        MODEL, tensors=tuple(replace(t, forward_ns=0, backward_ns=0) for t in MODEL.tensors)
+    )
+    unlimited = Resources((HostResources("a"), HostResources("b")))
+    with pytest.raises(UserError, match="nothing takes time in this job"):
+        found(bases_of_workload(idle, unlimited), tmp_path)
 
 
 @pytest.mark.parametrize(

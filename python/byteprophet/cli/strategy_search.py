@@ -110,7 +110,8 @@ def search(
         if compute_ns is not None:
             raise UserError("--compute-ns: only a workload can be rescaled")
         given = read_resources(resources_path or Path(subject))
-        bases, of, runner = _recorded(Path(subject), given, directory, trials)
+        on_others = resources_path is not None
+        bases, of, runner = _recorded(Path(subject), given, directory, trials, on_others)
     else:
         if resources_path is None:
             raise UserError("--resources: a workload needs hosts and links to run on")
@@ -138,13 +139,18 @@ def search(
 
 
 def _recorded(
-    path: Path, given: Resources, directory: Path, trials: int
+    path: Path, given: Resources, directory: Path, trials: int, on_others: bool
 ) -> tuple[Bases, str, Runner | None]:
+    """``on_others``: trials run on the links of ``given``, and not on those of the record."""
     run = Run(path)
     measured = measure_run(run)
     bases = bases_of_run(run, measured, given)
-    runner = recorded_runner(run.config, given, directory / "runs") if trials else None
-    return bases, digest_of(digest_of_recording(run.config, measured.job), given.digest), runner
+    runner = None
+    if trials:
+        links = given if on_others else None
+        runner = recorded_runner(run.config, links, directory / "runs")
+    recording = digest_of_recording(run.config, measured.job)
+    return bases, digest_of(recording, given.digest, str(on_others)), runner
 
 
 def _workload(
@@ -226,6 +232,7 @@ def resources(
     if not path.exists():
         raise UserError(f"{path}: there is no such file or run")
     path = run_or_file(path)
+    check_targets({"--out": out}, [path])
     found = read_resources(path)
     console = table_console()
     table = Table(box=None, pad_edge=False)

@@ -12,17 +12,21 @@ Without trials, the fastest candidate by the engine is the result.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bound import bound_of_predicted_ns
+from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.predicted import Predicted
 from byteprophet.job.strategy import MIXED
+from byteprophet.machine import describe_machine
 from byteprophet.optimize.critical_path import shares
 from byteprophet.order_statistics import median
 from byteprophet.replay.predict import kind_of
@@ -85,7 +89,8 @@ def search(
     Args:
         bases: the job.
         directory: where everything is kept; a search of the same job goes on there.
-        of: a digest of the job and the resources.
+        of: a digest of the job and the resources. What is left of a search on another machine, or
+            with other code in its jobs, is not taken up.
         trials: how many runs of candidates there may be, baselines not counted.
         budget_s: how long the engine may search, in seconds.
         seed: of its lots.
@@ -95,8 +100,14 @@ def search(
     """
     if trials and runner is None:
         raise UserError(f"--trials {trials}: there is nothing that runs them")
-    kept = Kept(directory, f"{of}-{seed}-{budget_s:g}", bases)
     predictor = Predictor(bases, allowed)
+    if not predictor.bound_ns:
+        raise UserError(
+            "nothing takes time in this job: no layer computes, and no link has a rate, so all "
+            "strategies are equally fast"
+        )
+    of = digest_of(of, code_version(), json.dumps(describe_machine(), sort_keys=True))
+    kept = Kept(directory, f"{of}-{seed}-{budget_s:g}", bases)
     begun_s = time.monotonic()
     left = kept.left()
     if left is None:

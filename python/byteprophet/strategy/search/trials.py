@@ -28,7 +28,7 @@ from byteprophet.bench.execute import check_case
 from byteprophet.bench.in_turn import job_key, run_in_turn
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import DEAR_PLANNED
-from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.job.times import Int64Array, iteration_times_ns
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
@@ -39,8 +39,10 @@ from byteprophet.optimize.recorded import recorded_again
 from byteprophet.optimize.rounds import Rounds
 from byteprophet.schedulers import DEFAULT
 from byteprophet.strategy.resources import HostResources, Resources
+from byteprophet.strategy.search.bases import bases_of_workload
 from byteprophet.strategy.search.candidates import Candidate
 from byteprophet.timeline.tables import SPANS, Kind
+from byteprophet.whole_files import make_directory
 from byteprophet.workload.model import Workload
 
 BASELINE = "baseline"
@@ -143,11 +145,11 @@ def _median_ns(kept: Rounds, name: str) -> int:
     return int(np.median(times_ns))
 
 
-def recorded_runner(config: Mapping[str, Any], resources: Resources, runs: Path) -> Runner:
+def recorded_runner(config: Mapping[str, Any], resources: Resources | None, runs: Path) -> Runner:
     """Runs the command of a recorded run, whose ``config.toml`` is ``config``.
 
-    Its links are limited as ``resources`` say, if it ran on hosts of its own. Raises ``UserError``
-    if it cannot run here.
+    Its links are limited as ``resources`` say, on emulated hosts; None: they are as they were.
+    Raises ``UserError`` if it cannot run here.
     """
     recorded = recorded_again(config, runs)
     if recorded.steps:
@@ -157,7 +159,7 @@ def recorded_runner(config: Mapping[str, Any], resources: Resources, runs: Path)
         spec = recorded
         if path is not None:
             spec = with_strategy(recorded, read_strategy_file(path), path)
-        return _on_links(spec, resources) if spec.namespaces else spec
+        return spec if resources is None else _on_links(spec, resources)
 
     check_job(spec_of(None))
 
@@ -175,12 +177,13 @@ def _on_links(spec: JobSpec, resources: Resources) -> JobSpec:
 
     Servers keep theirs if ``resources`` have none.
     """
-    served_bps = spec.server_bandwidth_bps
+    worker_bps, served_bps = _limits_bps(resources.workers), spec.server_bandwidth_bps
     if resources.servers:
         served_bps = _limits_bps(resources.servers[: spec.servers])
     return replace(
         spec,
-        worker_bandwidth_bps=_limits_bps(resources.workers),
+        namespaces=spec.namespaces or bool(worker_bps or served_bps),
+        worker_bandwidth_bps=worker_bps,
         server_bandwidth_bps=served_bps,
         bandwidth_bps=None,
     )
@@ -246,9 +249,20 @@ def case_of(paced: Paced, resources: Resources) -> Case:
     )
 
 
+def _planned(case: Case, workload: Workload, resources: Resources, runs: Path) -> Case:
+    """``case`` with its buckets from a file, because it would plan them only behind a trial."""
+    mesh = bases_of_workload(workload, resources).mesh
+    path = runs / f"{BASELINE}.json"
+    make_directory(runs)
+    write_strategy(path, Used(mesh.model, mesh.strategy, 0))
+    return strategy_case(case, path)
+
+
 def paced_runner(paced: Paced, workload: Workload, resources: Resources, runs: Path) -> Runner:
     """Runs paced jobs of ``workload``. Raises ``UserError`` if they cannot run here."""
     case = case_of(paced, resources)
+    if not case.servers:
+        case = _planned(case, workload, resources, runs)
     plan = Plan((case,), paced.iterations, 1, paced.warmup_iterations, idle_s=0.0)
     check_case(case, plan, runs, namespaces=True)
 
