@@ -187,6 +187,7 @@ def report_of(records: list[Record], **fields: Any) -> dict[str, Any]:
         "code": ["now"],
         "code_now": "now",
         "failed": 0,
+        "machines": [],
         "cells": Figures(["a"], records).cells(),
         **fields,
     }
@@ -202,11 +203,14 @@ def test_notes() -> None:
             cells_in_grid=3,
             code=["old", "now"],
             failed=2,
+            machines=[{"kernel": "6.1"}, {"kernel": "6.2"}],
         )
     )
     assert found == [
         "1 of 3 cells have been measured",
         "measured with other code: old, now; now now",
+        "measured on 2 machines, or with other kernels or torch: jobs are compared with those of "
+        "the same one only",
         "2 jobs failed: see jobs.jsonl",
         "other programs took up to 40% of the processor meanwhile: "
         "these figures are not to be relied on",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from byteprophet.bench.grid import Grid, load_grid
+from byteprophet.bench.grid import Cell, Grid, load_grid
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import run_phase
 from byteprophet.bench.grid_store import FILE, read_records
@@ -91,7 +91,10 @@ def what_is_to_run(grid: Grid, out: Path) -> list[str]:
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
 def test_stopped_and_taken_up_again(
-    grid_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    grid_file: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
     arguments = command(grid_file, out)
@@ -140,6 +143,10 @@ def test_stopped_and_taken_up_again(
     assert said[0].startswith("the code has changed since (now ")
     assert "2 of 2 jobs to run" in said[1]
     assert make_report(load_grid(str(grid_file)), out)["code"] == ["0123456789ab"]
+    (out / FILE).write_text(text)
+    monkeypatch.setattr("byteprophet.bench.grid_run.describe_machine", lambda: {"cores": 512})
+    said = what_is_to_run(load_grid(str(grid_file)), out)
+    assert said[0] == "the machine, kernel or torch has changed since: 2 jobs are run again"
 
 
 def test_wrong_requests_start_and_leave_nothing(
@@ -167,3 +174,12 @@ def test_wrong_requests_start_and_leave_nothing(
     assert "--out needs --grid" in capfd.readouterr().err
     assert run_cli(["bench"]) == 2
     assert "--workload or --grid" in capfd.readouterr().err
+
+
+def test_a_cell_in_which_nothing_takes_time_is_refused(tmp_path: Path) -> None:
+    """Its bound would be 0, by which nothing can be divided."""
+    path = tmp_path / "idle.toml"
+    path.write_text(to_toml(Workload("idle", 4, (Tensor("a", 40, 0, 0),))))
+    grid = Grid("mine", (Cell(str(path), "unlimited"),))
+    with pytest.raises(UserError, match="idle-unlimited-2w1s': nothing takes time in it"):
+        run_phase(grid, "base", ["stock"], 1, tmp_path / "out", False, print)

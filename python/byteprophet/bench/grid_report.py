@@ -12,7 +12,7 @@ from typing import Any
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_figures import Figures
 from byteprophet.bench.grid_jobs import PreparedCell, Variant, code_version, fingerprint, plan_of
-from byteprophet.bench.grid_store import FILE, Record, key_of, machines_of, read_records
+from byteprophet.bench.grid_store import FILE, Key, Record, key_of, machines_of, read_records
 from byteprophet.errors import UserError
 
 SCHEMA = 1
@@ -43,7 +43,7 @@ def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
         "grid": grid.name,
         "cells_in_grid": len(grid.cells),
         "jobs": len(counted),
-        "failed": sum("failed" in record for record in records),
+        "failed": sum("failed" in record for record in _last(grid, records).values()),
         "code": sorted({record["code"] for record in counted}),
         "code_now": code_version(),
         "machines": machines_of(counted),
@@ -54,14 +54,20 @@ def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
 
 def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
     """The last record of each job, without failed jobs and those that the grid has redefined."""
+    finished = [record for record in records if "failed" not in record]
+    return list(_last(grid, finished).values())
+
+
+def _last(grid: Grid, records: Sequence[Record]) -> dict[Key, Record]:
+    """The last record of each job that the grid has, failed or not."""
     cells = {cell.name: cell for cell in grid.cells}
     prepared: dict[str, PreparedCell] = {}
-    chosen: dict[tuple[str, str, str, int], Record] = {}
+    found: dict[Key, Record] = {}
     for record in records:
         cell = cells.get(record["cell"])
-        if cell is None or "failed" in record:
+        if cell is None:
             continue
-        for field in (*_TOLD, *_MEASURED):
+        for field in _TOLD if "failed" in record else (*_TOLD, *_MEASURED):
             if field not in record:
                 raise UserError(
                     f"{FILE}: {', '.join(map(str, key_of(record)))}: {field} is missing"
@@ -69,8 +75,8 @@ def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
         if cell.name not in prepared:
             prepared[cell.name] = PreparedCell(cell, cell.load_workload(), Path())
         if record["fingerprint"] == _expected(grid, prepared[cell.name], record):
-            chosen[key_of(record)] = record
-    return list(chosen.values())
+            found[key_of(record)] = record
+    return found
 
 
 def _expected(grid: Grid, prepared: PreparedCell, record: Record) -> str | None:

@@ -1,7 +1,7 @@
 """Runs a phase of a grid, and continues where an earlier run stopped.
 
-A job is skipped if the records (``grid_store.py``) have a successful one with the same fingerprint
-and code version. Outdated records stay in the file, and their number is printed.
+A job is skipped if the records (``grid_store.py``) have a successful one with the same fingerprint,
+code version and machine. Outdated records stay in the file, and their number is printed.
 """
 
 from __future__ import annotations
@@ -112,6 +112,11 @@ def run_jobs(
     tasks = [_task(grid, job, by_name[job.cell.name]) for job in jobs]
     for task in tasks:
         check_case(task.plan.cases[0], task.plan, directory / "runs", namespaces)
+        if not bound_ns(task.prepared.workload, task.plan.cases[0]):
+            raise UserError(
+                f"grid {grid.name}: cell {task.job.cell.name!r}: nothing takes time in it: no "
+                "layer computes, and no link has a rate"
+            )
     store = Store(directory)
     try:
         missing = _missing(tasks, store.records, progress)
@@ -137,15 +142,18 @@ def _task(grid: Grid, job: Job, prepared: PreparedCell) -> _Task:
 
 def _missing(tasks: Sequence[_Task], records: Sequence[Record], progress: Progress) -> list[_Task]:
     """Tasks without a valid record; reports how many records are outdated, and why."""
-    missing, other_settings, other_code, failed = [], 0, 0, 0
+    missing, other_settings, other_code, other_machine, failed = [], 0, 0, 0, 0
+    machine = describe_machine()
     for task in tasks:
         same_key = [r for r in records if key_of(r) == task.job.key]
         same_job = [r for r in same_key if r["fingerprint"] == task.fingerprint]
         same_code = [r for r in same_job if r["code"] == code_version()]
-        if any("failed" not in record for record in same_code):
+        same_machine = [r for r in same_code if r.get("machine") == machine]
+        if any("failed" not in record for record in same_machine):
             continue
         missing.append(task)
-        failed += bool(same_code)
+        failed += bool(same_machine)
+        other_machine += bool(same_code) and not same_machine
         other_code += bool(same_job) and not same_code
         other_settings += bool(same_key) and not same_job
     if other_settings:
@@ -153,6 +161,10 @@ def _missing(tasks: Sequence[_Task], records: Sequence[Record], progress: Progre
     if other_code:
         progress(
             f"the code has changed since (now {code_version()}): {other_code} jobs are run again"
+        )
+    if other_machine:
+        progress(
+            f"the machine, kernel or torch has changed since: {other_machine} jobs are run again"
         )
     if failed:
         progress(f"{failed} jobs that failed are run again")

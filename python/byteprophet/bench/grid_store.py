@@ -25,6 +25,8 @@ SCHEMA = 1
 FILE = "jobs.jsonl"
 
 Record = dict[str, Any]
+Key = tuple[str, str, str, int]
+"""Of a job: phase, cell, variant, round."""
 
 _Whole = Annotated[int, Field(ge=0, le=2**62)]
 _Time = Annotated[int, Field(ge=1, le=2**62)]
@@ -90,7 +92,7 @@ def turn_of(record: Record) -> tuple[str, int, str, str]:
     return record["phase"], record["round"], record["code"], machine
 
 
-def key_of(record: Record) -> tuple[str, str, str, int]:
+def key_of(record: Record) -> Key:
     """What identifies the record's job, like ``Job.key``."""
     return record["phase"], record["cell"], record["variant"], record["round"]
 

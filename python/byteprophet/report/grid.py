@@ -66,6 +66,11 @@ def notes(report: Report) -> list[str]:
     if there < report["cells_in_grid"]:
         lines.append(f"{there} of {report['cells_in_grid']} cells have been measured")
     lines += code_notes(report["code"], report["code_now"])
+    if len(report["machines"]) > 1:
+        lines.append(
+            f"measured on {len(report['machines'])} machines, or with other kernels or torch: "
+            "jobs are compared with those of the same one only"
+        )
     if report["failed"]:
         lines.append(f"{report['failed']} jobs failed: see jobs.jsonl")
     disturbed = [
