@@ -56,6 +56,19 @@ def test_a_strategy_is_shown_and_compared(files: Path, capsys: pytest.CaptureFix
         (["check", "owners.json", "--servers", "2"], "for a job without servers"),
         (["check", "partitioned-ps.json", "--servers", "1"], "the job has 1 server(s)"),
         (["check", "partitioned-ps.json", "--servers", "0"], "for a job with servers"),
+        (["check", "partitioned-ps.json", "--servers", "-3"], "--servers -3: must be at least 0"),
+        (["check", "dear.json", "--workers", "0"], "--workers 0: must be at least 1"),
+        (["check", "wfbp.json"], "wfbp.json: wfbp cannot be given a strategy; byteps, ddp,"),
+        (["explain", "dear.json", ".", "--servers", "2"], "--servers 2: only a strategy of two"),
+        (
+            ["compress", "dear.json", "*=onebit", "--out", "dear.json"],
+            "is one of the files to read",
+        ),
+        (
+            ["compress", "dear.json", "*=onebit", "--out", "none/x.json"],
+            "x.json: cannot be written",
+        ),
+        (["resources", "cluster.toml", "--out", "none/x.toml"], "x.toml: cannot be written"),
         (["check", "partial.json"], "partial.json: parameter 'layer.0' is in no bucket"),
         (["check", "damaged.json"], "damaged.json: schema: must be 1"),
         (["check", "policy.json"], "policy.json: scheduler 'nosuch': choose one of stock"),
@@ -82,6 +95,12 @@ def test_what_is_refused(
         bucket["parameters"] = [name for name in bucket["parameters"] if name != "layer.0"]
     partial["buckets"] = [bucket for bucket in partial["buckets"] if bucket["parameters"]]
     (files / "partial.json").write_text(json.dumps(partial))
+    wfbp = json.loads((files / "dear.json").read_text()) | {"runtime": "wfbp"}
+    for bucket in wfbp["buckets"]:
+        bucket["sharded"] = False
+    (files / "wfbp.json").write_text(json.dumps(wfbp))
+    (files / "cluster.toml").write_text('schema = 1\n[[host]]\nname = "a"\n')
+    (files / "config.toml").touch()
     local = json.loads((files / "dear.json").read_text()) | {"local_sgd": 4}
     (files / "local.json").write_text(json.dumps(local))
     _save_what_no_job_runs(files)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.job import Job
+from byteprophet.job.compression import Compressed, TopK
 from byteprophet.job.partitions import partitions_of_job
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, Delay
 from byteprophet.job.strategy_file import read_strategy_file, write_strategy
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
@@ -71,3 +74,17 @@ def test_a_slow_rank_owns_less() -> None:
 def test_what_cannot_be_built(name: str, runtime: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         build(name, recorded(runtime))
+
+
+@pytest.mark.parametrize("name", ["mixed", "dear-planned"])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"staleness": (Delay("large", 1),)}, "recorded with delayed averages"),
+        ({"compressors": (Compressed(("large",), TopK(0.01)),)}, "recorded with compressed grad"),
+    ],
+)
+def test_what_no_builder_keeps_is_refused(name: str, change: dict[str, Any], says: str) -> None:
+    job = recorded("dear")
+    with pytest.raises(UserError, match=f"{name}: this job was {says}"):
+        build(name, replace(job, strategy=replace(job.strategy, **change)))

@@ -102,6 +102,10 @@ def test_strategies_of_different_digests_are_never_equal() -> None:
     used = mesh("dear")
     sized = replace(used, strategy=replace(used.strategy, bucket_bytes=12345))
     assert [each.what for each in differences(used, sized)] == ["bucket_bytes"]
+    for name, value in (("shardable", False), ("reduce_fixed", "it is autocast")):
+        other = replace(used, strategy=replace(used.strategy, **{name: value}))
+        assert [each.what for each in differences(used, other)] == [name]
+        assert name in facts(other)
     turned = replace(used, model=replace(used.model, parameters=used.model.parameters[::-1]))
     assert [each.what for each in differences(used, turned)] == ["order of parameters"]
     layers = tuple(replace(each, layer="other") for each in used.model.parameters)

@@ -23,6 +23,7 @@ from byteprophet.job.strategy_file import (
     strategy_path,
     write_strategy,
 )
+from byteprophet.launcher.given_strategy import check_runtime
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
@@ -196,6 +197,7 @@ def explain_file(
     recorded: Annotated[Path, _RUN],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     other: Annotated[Path | None, typer.Option(metavar="RUN", help=_OTHER_HELP)] = None,
+    servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
 ) -> int:
     """Predict a recorded job under a strategy: its time, its bound, each link's load, what limits.
 
@@ -203,9 +205,11 @@ def explain_file(
     """
     used, run = _read(file), Run(run_meant(recorded))
     routed = used.strategy.runtime == MIXED
+    if servers is not None and not routed:
+        raise UserError(f"--servers {servers}: only a strategy of two transports adds servers")
     measured, told = _measured(run, is_wall_clock=routed), _told(other, routed)
     if routed:
-        job = under_routes(run, measured.job, used, str(file), _job_of(told))
+        job = under_routes(run, measured.job, used, str(file), _job_of(told), servers)
         found = explain(measured, job, told)
     else:
         job = with_compressing_costs(under(measured.job, used, str(file)))
@@ -228,6 +232,7 @@ def compress(
 
     Example: byteprophet strategy compress runs/20261126T014735Z-dear "*.weight=topk,k=0.01"
     """
+    check_targets({"--out": out}, [_file(file)])
     used = with_rules(replace(_read(file), since=0, predicted=None), rules, str(file))
     write_strategy(out, used)
     console = table_console()
@@ -274,7 +279,12 @@ def check(
 
     Example: byteprophet strategy check even.json --servers 2
     """
+    if servers is not None and servers < 0:
+        raise UserError(f"--servers {servers}: must be at least 0")
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers {workers}: must be at least 1")
     used = _read(file)
+    check_runtime(str(file), used)
     _check_whole(file, used)
     unseen = _check_regions(file, used)
     owners = used.strategy.owners

@@ -51,6 +51,16 @@ def servers_under(path: Path, used: Used, given: int | None) -> int:
     return given or used.servers or SERVERS
 
 
+def check_runtime(where: str, used: Used) -> None:
+    """Raise ``UserError`` if no job can be given a strategy of such a runtime.
+
+    ``where``: what names the strategy in the message.
+    """
+    runtime = used.strategy.runtime
+    if runtime not in _ABLE:
+        raise UserError(f"{where}: {runtime} cannot be given a strategy; {', '.join(_ABLE)} can")
+
+
 def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     """``spec`` under the strategy ``used`` in the file ``path``.
 
@@ -58,9 +68,8 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     ``spec``. If our synchronisers take over the script's DistributedDataParallel (``SYNC``), they
     are those of the strategy. Raises ``UserError`` if no job can be given such a strategy.
     """
+    check_runtime(f"--strategy {path}", used)
     runtime = used.strategy.runtime
-    if runtime not in _ABLE:
-        raise UserError(f"--strategy {path}: {runtime} cannot be given one; {', '.join(_ABLE)} can")
     told = {**spec.environment, STRATEGY: str(path.absolute()), STRATEGY_MODEL: ""}
     if used.policy is not None and not used.servers and not used.strategy.is_told_to_workers:
         # Frameworks that know no strategies run it, too; our front only checks its model.

@@ -139,7 +139,8 @@ BUILDERS: Mapping[str, Builder] = {
 def build(name: str, job: Job) -> Job:
     """``job`` under the strategy that the builder ``name`` makes for it.
 
-    Raises ``UserError`` if there is no such builder, or if it is not for such jobs.
+    Raises ``UserError`` if there is no such builder, if it is not for such jobs, or if gradients
+    were compressed or averages delayed in this one.
     """
     if name in UNABLE:
         raise UserError(f"{name}: {UNABLE[name]}")
@@ -152,6 +153,12 @@ def build(name: str, job: Job) -> Job:
         raise UserError(
             f"{name}: for jobs under {', '.join(builder.runtimes)}, and this one was recorded "
             f"under {job.strategy.runtime}{has}"
+        )
+    if job.strategy.compressors or job.strategy.staleness:
+        how = "compressed gradients" if job.strategy.compressors else "delayed averages"
+        raise UserError(
+            f"{name}: this job was recorded with {how}, which no builder keeps: record it without, "
+            "and add them to what is made: --compress, --staleness"
         )
     if job.strategy.runtime == BYTEPS and not may_change_keys(job):
         raise UserError(f"{name}: the gradients of this job cannot be given servers of their own")

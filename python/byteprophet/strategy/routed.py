@@ -68,14 +68,25 @@ def _other_costs(job: Job, other: Job | None) -> Costs | None:
     return other.cluster.costs
 
 
-def under_routes(run: Run, job: Job, used: Used, path: str, other: Job | None = None) -> Job:
+def under_routes(
+    run: Run,
+    job: Job,
+    used: Used,
+    path: str,
+    other: Job | None = None,
+    servers: int | None = None,
+) -> Job:
     """``job``, which ``run`` recorded, under the strategy ``used``; ``path`` names it in messages.
 
-    ``other``: as in ``routable``. Raises ``UserError`` if the strategy is for another model or
-    other servers, if its policy or a setting is unknown, or if workers would compute otherwise than
-    in ``job``.
+    ``other``: as in ``routable``. ``servers``: how many there are to be, if neither ``job`` nor the
+    file says it. Raises ``UserError`` if the strategy is for another model or other servers, if its
+    policy or a setting is unknown, or if workers would compute otherwise than in ``job``.
     """
-    job = routable(run, job, None if job.servers else used.servers, other)
+    if used.servers and servers not in (None, used.servers):
+        raise UserError(f"--servers {servers}: {path} says {used.servers}")
+    if not job.servers:
+        servers = used.servers or servers
+    job = routable(run, job, servers, other)
     check_fits(path, used, job)
     check_computation(path, used, job)
     policy = checked_policy(path, used)

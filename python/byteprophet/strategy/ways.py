@@ -56,6 +56,8 @@ def facts(used: Used) -> dict[str, str]:
         found["autocast"] = "bf16"
     if strategy.reduce_dtype:
         found["reduce_dtype"] = strategy.reduce_dtype
+    if strategy.reduce_fixed:
+        found["reduce_fixed"] = strategy.reduce_fixed
     if strategy.accumulation > 1:
         found["accumulation"] = str(strategy.accumulation)
     if strategy.compressors:
@@ -69,6 +71,8 @@ def facts(used: Used) -> dict[str, str]:
         found["staleness"] = f"{len(strategy.staleness)} of {len(used.model)} parameters"
     if strategy.fixed:
         found["fixed"] = strategy.fixed
+    if not strategy.shardable:
+        found["shardable"] = "no: every worker updates all of a parameter"
     return found
 
 
