@@ -64,11 +64,7 @@ def test_a_strategy_is_shown_and_compared(files: Path, capsys: pytest.CaptureFix
             ["compress", "dear.json", "*=onebit", "--out", "dear.json"],
             "is one of the files to read",
         ),
-        (
-            ["compress", "dear.json", "*=onebit", "--out", "none/x.json"],
-            "x.json: cannot be written",
-        ),
-        (["resources", "cluster.toml", "--out", "none/x.toml"], "x.toml: cannot be written"),
+        (["resources", "cluster.toml", "--out", "cluster.toml"], "is one of the files to read"),
         (["check", "partial.json"], "partial.json: parameter 'layer.0' is in no bucket"),
         (["check", "damaged.json"], "damaged.json: schema: must be 1"),
         (["check", "policy.json"], "policy.json: scheduler 'nosuch': choose one of stock"),
