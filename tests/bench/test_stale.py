@@ -55,6 +55,9 @@ def test_a_job_with_delayed_averages(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "again.json"
     capsys.readouterr()
     arguments = ["strategy", "make", "dear", str(run), "--out", str(out)]
+    assert run_cli(arguments) == 0
+    assert f"its averages are delayed, and those of {out} are not" in capsys.readouterr().err
+    assert read_strategy_file(out).strategy.staleness == ()
     assert run_cli([*arguments, "--staleness", "layer[15].*=1"]) == 0
     again = read_strategy_file(out).strategy
     assert again.staleness == (Delay("layer1.weight", 1), Delay("layer5.weight", 1))

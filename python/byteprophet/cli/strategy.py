@@ -140,6 +140,8 @@ def make(
         raise UserError(f"--servers {servers}: only a builder of two transports adds servers")
     else:
         job = build(builder, base)
+    if base.strategy.staleness and not staleness:
+        warn(f"{directory}: its averages are delayed, and those of {out} are not: --staleness")
     job = delayed(compressed(job, compress_rules or (), "--compress"), staleness or ())
     job = local(job, local_sgd)
     used = used_by(job, measured.job)

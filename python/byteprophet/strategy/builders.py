@@ -139,8 +139,8 @@ BUILDERS: Mapping[str, Builder] = {
 def build(name: str, job: Job) -> Job:
     """``job`` under the strategy that the builder ``name`` makes for it.
 
-    Raises ``UserError`` if there is no such builder, if it is not for such jobs, or if gradients
-    were compressed or averages delayed in this one.
+    Its averages are not delayed. Raises ``UserError`` if there is no such builder, or if it is not
+    for such jobs.
     """
     if name in UNABLE:
         raise UserError(f"{name}: {UNABLE[name]}")
@@ -154,11 +154,15 @@ def build(name: str, job: Job) -> Job:
             f"{name}: for jobs under {', '.join(builder.runtimes)}, and this one was recorded "
             f"under {job.strategy.runtime}{has}"
         )
-    if job.strategy.compressors or job.strategy.staleness:
-        how = "compressed gradients" if job.strategy.compressors else "delayed averages"
+    if job.strategy.compressors:
         raise UserError(
-            f"{name}: this job was recorded with {how}, which no builder keeps: record it without, "
-            "and add them to what is made: --compress, --staleness"
+            f"{name}: this job was recorded with compressed gradients, and nothing plans how they "
+            "travel otherwise: record it without, and compress what is made: --compress"
+        )
+    if job.strategy.staleness and builder.adds_servers:
+        raise UserError(
+            f"{name}: this job was recorded with delayed averages, which two transports do not "
+            "have: record it without"
         )
     if job.strategy.runtime == BYTEPS and not may_change_keys(job):
         raise UserError(f"{name}: the gradients of this job cannot be given servers of their own")
