@@ -89,6 +89,17 @@ def numbers(
     return found
 
 
+def check_least(options: argparse.Namespace, **least: float) -> None:
+    """Raise ``UserError`` naming the first of these options that is less than its least value.
+
+    Infinite numbers are refused, too.
+    """
+    for name, value in least.items():
+        given = getattr(options, name)
+        if not value <= given < math.inf:
+            raise UserError(f"--{name.replace('_', '-')} {given}: must be at least {value:g}")
+
+
 def link_bps(size_bytes: int, workers: int, ratio: float, compute_ns: int) -> int:
     """The rate of links on which an all-reduce takes ``ratio`` times the compute.
 
