@@ -9,7 +9,7 @@ are not part of this repository. Sets:
 allreduce   nccl-tests' all-reduce on 2 to 8 A100 and on 2 to 8 V100, above 1 MiB (vTrain)
 bigscience  iteration times and memory of BLOOM's rehearsal on 384 A100
 memory      peak memory of Megatron-LM's functional tests on A100, H100 and GB200
-mlperf      steps of MLPerf training on 8 to 10,752 H100 and later GPUs (GPT-3 175B, Llama 3.1)
+mlperf      steps of MLPerf training on 4 to 10,752 H100 and later GPUs (GPT-3 175B, Llama 3.1)
 sailor      Megatron-LM's operators on one A100
 scale       all-reduce on 16 to 1,024 GPUs (SimAI), and on 16 A100 and 16 H100 (AWS)
 torchtitan  iteration times and memory of Llama 3.1 on H100
@@ -17,8 +17,9 @@ vtrain      iteration times of Megatron-LM's GPT on 64 to 512 A100 (vTrain, MICR
 
 Without --fit, constants are fitted on one part of the rows, and errors are those of the others, for
 all parts in turn. A hash of the row decides its part. With --fit, constants come from all rows of
-that folder, and errors are those of all rows of FOLDER. All-reduce constants are fitted on 2 and 8
-GPUs only, and the errors of 3 to 7 GPUs are printed as well.
+that folder, and errors are those of all rows of FOLDER. All-reduce constants are fitted on the rows
+of 2 and 8 GPUs: without --fit, these are among the rows "on 2 to 8", and the rows "on 3 to 7" are
+held out.
 
 Beside each error stand those of a naive baseline with one fitted constant (FLOPs per second; the
 all-reduce's bus bandwidth; typical memory), of a roofline (the simulator with peaks only), and of

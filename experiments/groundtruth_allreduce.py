@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from groundtruth_files import unpacked
 from groundtruth_scores import Score, shares
 from scipy.optimize import least_squares
 
-from byteprophet.input_files import read_bytes
+from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
@@ -37,12 +37,13 @@ def rows(folder: Path, gpu: str) -> list[Row]:
     found = []
     for gpus in range(2, 9):
         path = folder / "vtrain" / gpu / f"AR_GPU{gpus}_1M_1024M_LUT.csv.gz"
-        text = gzip.decompress(read_bytes(path)).decode()
-        found += [
-            Row(gpus, int(line[0]), float(line[3]))
-            for line in list(csv.reader(text.splitlines()))[1:]
-            if int(line[0]) > 1 << 20
-        ]
+        lines = list(csv.reader(unpacked(path).splitlines()))[1:]
+        try:
+            found += [
+                Row(gpus, int(line[0]), float(line[3])) for line in lines if int(line[0]) > 1 << 20
+            ]
+        except (IndexError, ValueError) as error:
+            raise UserError(f"{path}: not a table of nccl-tests: {error!r}") from None
     return found
 
 
@@ -95,7 +96,10 @@ def naive(fitted: Sequence[Row], tested: Sequence[Row]) -> list[float]:
 
 
 def score_allreduce(folder: Path, fit_folder: Path | None) -> list[Score]:
-    """Errors of all numbers of GPUs, and of those that constants were not fitted on."""
+    """Errors of all numbers of GPUs, and of 3 to 7, which are held out.
+
+    Without ``fit_folder``, constants were fitted on the rows of 2 and 8 GPUs among all.
+    """
     scores = []
     for gpu, name in CLUSTERS.items():
         tested = rows(folder, gpu)

@@ -5,7 +5,7 @@ are those of the projections of attention, as ``lora`` of the simulator.
 
 These runs use FP8, for which no shipped constant holds. So one constant, the efficiency of matrix
 products, is set such that one run of each model and GPU type is met: of the round with most runs,
-that with the fewest GPUs. All others are predicted with it, on up to 14 times as many GPUs.
+that with the fewest GPUs. All others are predicted with it, on up to 128 times as many GPUs.
 Software became faster from round to round, so the same is done for each round on its own, too.
 
 Rows are those whose configuration file agrees with what was logged. Left out are runs with FP4,

@@ -13,18 +13,17 @@ long the host takes to launch one operator after it has waited for the one befor
 from __future__ import annotations
 
 import csv
-import gzip
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from groundtruth_files import unpacked
 from groundtruth_scores import Score, fitted_and_tested, shares
 from scipy.optimize import least_squares
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_bytes
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import compile_program
 from byteprophet.simulate.compile.steps import Compute, Phase
@@ -90,7 +89,7 @@ def blocked_launch_ns(folder: Path, parts: Parts) -> int:
 
 def _rows(folder: Path, usable: Callable[[Mapping[str, str]], bool]) -> list[Row]:
     path = folder / "sailor" / "aceso_op_profiles.csv.gz"
-    lines = gzip.decompress(read_bytes(path)).decode().splitlines()
+    lines = unpacked(path).splitlines()
     steps: dict[tuple[str, int, int], dict[tuple[str, Phase], Compute]] = {}
     found = []
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import groundtruth
 import groundtruth_bigscience
+import groundtruth_sailor
 import groundtruth_scale
 import groundtruth_torchtitan
 import pytest
@@ -103,6 +104,28 @@ def test_one_folder_for_both_holds_rows_out(
     assert "SimAI" in capsys.readouterr().out
     assert alone[0]["mape"] < 0.10
     assert alone[0]["mape"] < alone[0]["roofline_mape"] < alone[0]["naive_mape"]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (gzip.compress(b"header\nno size,0,float,1\n"), "not a table of nccl-tests"),
+        (gzip.compress(b"header\n4194304,0\n"), "not a table of nccl-tests"),
+        (b"no gzip", "is damaged: Not a gzipped file"),
+        (gzip.compress(bytes(1000))[:-9], "is damaged: "),
+        (gzip.compress(b"\xff"), "is damaged: "),
+    ],
+)
+def test_damaged_tables_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+    for name in ("vtrain/a100/AR_GPU2_1M_1024M_LUT", "sailor/aceso_op_profiles"):
+        path = tmp_path / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=f"AR_GPU2.*: {complaint}"):
+        rows(tmp_path, "a100")
+    if "damaged" in complaint:
+        with pytest.raises(UserError, match=f"aceso.*: {complaint}"):
+            groundtruth_sailor.rows(tmp_path)
 
 
 @needs_measurements

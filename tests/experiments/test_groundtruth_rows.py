@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import groundtruth_bigscience
@@ -15,8 +16,9 @@ import groundtruth_sailor
 import groundtruth_torchtitan
 import pytest
 from groundtruth_programs import root
+from groundtruth_scores import half_of
 
-from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.clusters.description import Cluster, find_cluster
 
 _TITAN_CAPTION = (
     "Float8 and torch.compile in general. **Table 1** 1D parallelism (FSDP). Llama 3.1 8B model. "
@@ -191,3 +193,39 @@ def test_a_constant_without_a_solution_is_the_nearest_bound() -> None:
     assert root(lambda value: 3 - value, 1, 5) == pytest.approx(3, rel=1e-3)
     assert root(lambda value: 7 - value, 1, 5) == 5
     assert root(lambda value: 0.5 - value, 1, 5) == 1
+
+
+def test_nothing_of_the_rehearsal_is_scored_with_constants_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One job in each half: what each takes besides tensors comes from the other one.
+
+    A prediction is the time of a launch, so errors say whose constants it has.
+    """
+    texts = [f"gpus,size,dp,tp,pp,{micro_batch},gbs" for micro_batch in range(8)]
+    halves = {half_of(text): text for text in texts}
+    sizes = {halves[0]: 10e9, halves[1]: 14e9}
+    rows: list[Any] = [
+        groundtruth_bigscience.Row(text, text, 1e-3, size, True)  # type: ignore[arg-type]
+        for text, size in sizes.items()
+    ]
+    failed: Any = "no program"
+    rows.append(groundtruth_bigscience.Row(halves[0], failed, None, None, fits=False))
+    shipped = find_cluster("a100-4xhdr")
+
+    def simulate_program(program: str, cluster: Cluster) -> Any:
+        total = 90e9 if program == failed else 8e9
+        memory = [SimpleNamespace(total=total, reserved=0)]
+        return SimpleNamespace(iteration_ns=cluster.gpu.launch_ns, memory=memory)
+
+    other = replace(shipped, gpu=replace(shipped.gpu, launch_ns=500_000))
+    monkeypatch.setattr(groundtruth_bigscience, "rows", lambda _: rows)
+    monkeypatch.setattr(groundtruth_bigscience, "cluster", lambda _: other)
+    monkeypatch.setattr(groundtruth_bigscience, "simulate_program", simulate_program)
+    monkeypatch.setattr(groundtruth_bigscience, "flops_of", lambda _: 1)
+    time, _, memory = groundtruth_bigscience.score_bigscience(Path(), None)
+    assert time.errors == pytest.approx([-0.5, -0.5])
+    assert time.shipped == pytest.approx([shipped.gpu.launch_ns / 1e6 - 1] * 2)
+    assert sorted(memory.errors) == pytest.approx([10 / 14 - 1, 14 / 10 - 1])
+    assert sorted(memory.naive) == pytest.approx([10 / 14 - 1, 14 / 10 - 1])
+    assert "1 of 1 jobs that ran out of memory found; 0 of 3 rows wrong" in memory.constants
