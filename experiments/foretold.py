@@ -15,8 +15,9 @@ run's own record. Then come means per cell and of all. A machine is not equally 
 run is compared with the one of the default job that was nearest in time, and a strategy that ran
 several times has the median of these gains.
 
-Runs that were recorded before processor time was have no cores. ``--cores 2 --ns-per-byte 1.2``
-says what the machine had.
+Columns of cores are empty for runs that were recorded before processor time was. ``--cores 2
+--ns-per-byte 1.2`` says what the machine had. Strategies that cannot be foretold are named, and
+wholly compiled models are left out.
 """
 
 from __future__ import annotations
@@ -47,15 +48,18 @@ from byteprophet.report.console import table_console
 from byteprophet.runtime_settings import STRATEGY
 
 _COSTS = Path("optimized", "regions", "region-costs.json")
-WALL, CORES = "wall", "cores"
+WALL, CORES = WAYS = "wall", "cores"
 _RECORDED = "recorded"  # in the names of runs of the job with its defaults
 _OWN = 2
 """Of a strategy that ran several times, so many runs are replayed from their own records."""
 
+Errors = tuple[float, float, float, float]
+"""Of a replay of its own record (wall, cores), and of the gain (wall, cores); NaN: not known."""
+
 
 @dataclass(frozen=True)
 class Ran:
-    """A recorded run; ``jobs``: as measured in each way."""
+    """A recorded run. ``measured`` lacks the way CORES where no processor time is known."""
 
     name: str
     measured: dict[str, Measured]
@@ -75,14 +79,15 @@ class Ran:
 def main(arguments: Sequence[str]) -> None:
     """Replay, print."""
     options = _parse(arguments)
+    for cell in options.cells:
+        if not (cell / "recorded").exists():
+            raise UserError(f"{cell}: has no file 'recorded': give directories that gains.py made")
     table = Table(
         "cell", "strategy", "runs", "measured ms", "own: wall", "cores", "gain: wall", "cores",
         "measured", "error: wall", "cores", box=box.SIMPLE,
     )  # fmt: skip
-    errors: dict[str, list[tuple[float, float, float, float]]] = {}
+    errors: dict[str, list[Errors]] = {}
     for cell in options.cells:
-        if not (cell / "recorded").exists():
-            continue
         for row, each in rows_of(cell, options.cores, options.ns_per_byte):
             table.add_row(cell.name, *row)
             errors.setdefault(cell.name, []).append(each)
@@ -95,19 +100,27 @@ def main(arguments: Sequence[str]) -> None:
     everything = [each for found in errors.values() for each in found]
     for name, found in [*errors.items(), ("all", everything)]:
         if found:
-            size = np.abs(np.array(found))
-            foretold = size[~np.isnan(size[:, 2])][:, 2:]
-            row = [*size[:, :2].mean(axis=0)]
-            row += [*foretold.mean(axis=0), *foretold.max(axis=0)] if len(foretold) else []
-            sums.add_row(name, str(len(foretold)), *(f"{each:.1f}" for each in row))
+            sums.add_row(name, *sums_of(found))
     console.print(sums)
     console.print("Errors are in percent (own) and in points of a gain; means of their sizes.")
 
 
-def rows_of(
-    cell: Path, cores: float, ns_per_byte: float
-) -> Iterator[tuple[list[str], tuple[float, float, float, float]]]:
-    """Rows of the table, with the errors in them: own (wall, cores) and of gains."""
+def sums_of(errors: Sequence[Errors]) -> list[str]:
+    """The number of strategies that were foretold, mean errors, and the worst ones of gains."""
+    sizes = [
+        [abs(value) for value in column if not np.isnan(value)]
+        for column in zip(*errors, strict=True)
+    ]
+    means = [float(np.mean(column)) if column else np.nan for column in sizes]
+    worst = [max(column, default=np.nan) for column in sizes[2:]]
+    return [str(len(sizes[2])), *(_text(each, ".1f") for each in (*means, *worst))]
+
+
+def rows_of(cell: Path, cores: float, ns_per_byte: float) -> Iterator[tuple[list[str], Errors]]:
+    """Rows of the table, with the errors in them.
+
+    Says which strategies are left out, and why.
+    """
     costs = read_region_costs(cell / _COSTS) if (cell / _COSTS).exists() else None
     by_transport: dict[str, list[list[Ran]]] = {}
     for ran in _runs(cell, cores, ns_per_byte):
@@ -120,36 +133,32 @@ def rows_of(
     for groups in by_transport.values():
         plain = [group for group in groups if not group[0].job.strategy.regions]
         if not plain:
+            for group in groups:
+                _leave_out(cell, group[0].job, "all runs under its transport have regions")
             continue
         source = plain[0][0]
         base = [ran for group in groups for ran in group if _is_default(ran, source)]
         for group in groups:
             if group is not plain[0] and all(ran in base for ran in group):
                 continue
-            is_ns = float(np.median([ran.took_ns for ran in group]))
-            own, gains = [], []
-            for way in (WALL, CORES):
-                few = group[:_OWN]
-                own_ns = [_replayed_ns(ran.measured[way], ran.measured[way].job) for ran in few]
-                took = [ran.took_ns for ran in few]
-                own.append(100 * (float(np.median(np.array(own_ns) / took)) - 1))
-                measured = source.measured[way]
-                job = changed(measured.job, group[0].job, costs)
-                if job is None:
-                    break
-                gains.append(_replayed_ns(measured, measured.job) / _replayed_ns(measured, job))
-            if len(gains) < len((WALL, CORES)):
+            job = group[0].job
+            try:
+                gains = [_gain(source.measured.get(way), job, costs) for way in WAYS]
+            except UserError as error:
+                _leave_out(cell, job, str(error))
                 continue
+            own = [_own_error(group[:_OWN], way) for way in WAYS]
+            is_ns = float(np.median([ran.took_ns for ran in group]))
             gain = float(np.median([_nearest(base, ran).took_ns / ran.took_ns for ran in group]))
             if group is plain[0]:  # it foretells the others, and nothing foretells it
                 gain, gains = float("nan"), [float("nan")] * len(gains)
             off = [100 * (each - gain) for each in gains]
             yield (
                 [
-                    group[0].job.title + f", {len(group[0].job.strategy.regions)} region(s)",
+                    _title(job),
                     str(len(group)),
                     f"{is_ns / 1e6:.1f}",
-                    *(f"{each:+.1f}%" for each in own),
+                    *(_text(each, "+.1f", "%") for each in own),
                     *(_text(each, ".3f") for each in (*gains, gain)),
                     *(_text(each, "+.1f") for each in off),
                 ],
@@ -157,19 +166,53 @@ def rows_of(
             )
 
 
-def _text(value: float, form: str) -> str:
+def _gain(measured: Measured | None, wanted: Job, costs: RegionCosts | None) -> float:
+    """How many times as fast the strategy of ``wanted`` is, by replay; NaN if nothing is measured.
+
+    Raises ``UserError`` as ``changed`` does.
+    """
+    if measured is None:
+        return float("nan")
+    job = changed(measured.job, wanted, costs)
+    return _replayed_ns(measured, measured.job) / _replayed_ns(measured, job)
+
+
+def _own_error(ran: Sequence[Ran], way: str) -> float:
+    """The median error of replays of runs from their own records, in percent; NaN: no runs."""
+    own = [
+        _replayed_ns(each.measured[way], each.measured[way].job) / each.took_ns
+        for each in ran
+        if way in each.measured
+    ]
+    return 100 * (float(np.median(own)) - 1) if own else float("nan")
+
+
+def _leave_out(cell: Path, job: Job, why: str) -> None:
+    warn(f"{cell.name}: {_title(job)}: is left out: {why}")
+
+
+def _title(job: Job) -> str:
+    return f"{job.title}, {len(job.strategy.regions)} region(s)"
+
+
+def _text(value: float, form: str, unit: str = "") -> str:
     """``value`` in this form; "" if it is no number."""
-    return "" if np.isnan(value) else format(value, form)
+    return "" if np.isnan(value) else format(value, form) + unit
 
 
-def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
-    """``job`` under the strategy of ``wanted``; None if it is not known what regions cost."""
+def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job:
+    """``job`` under the strategy of ``wanted``.
+
+    Raises ``UserError`` if this cannot be foretold.
+    """
     strategy = wanted.strategy
-    if strategy.regions and (costs is None or job.policy is not None):
-        return None
+    if strategy.regions and job.policy is not None:
+        raise UserError("regions are not foretold with servers")
+    if strategy.regions and costs is None:
+        raise UserError(f"what its regions cost was not measured: there is no {_COSTS}")
     if job.policy is not None:
-        if job.model.names != wanted.model.names:  # others share buffers
-            return None
+        if job.model.names != wanted.model.names:
+            raise UserError("other gradients share buffers")
         cut = replace(job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys)
         return replace(job, policy=wanted.policy, strategy=cut)
     made = with_strategy(job, strategy)
@@ -193,12 +236,13 @@ def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
                 servers = tuple(range(wall.job.servers))
                 machine = Processors(tuple(range(wall.job.workers)), cores, servers)
                 use = Use((machine,), ns_per_byte, message_ns_of(wall.job))
-            shared = wall if use is None else measure_run(run, use)
+            ways = {WALL: wall}
+            if use is not None:
+                ways[CORES] = measure_run(run, use)
         except UserError as error:
             warn(str(error))
             continue
         regions = _regions(run, cell)
-        ways = {WALL: wall, CORES: shared}
         yield Ran(directory.name, {way: _with(each, regions) for way, each in ways.items()})
 
 
