@@ -19,8 +19,10 @@ Eight small models on one core. Printed:
   iterations was above their median.
 
 The peak is counted by ``malloc_peak.c``, which is compiled (needs gcc) and takes the place of
-malloc in the measured processes. Writes ``memory.json`` to experiments/results. Three quarters of
-an hour on two cores, of which *sharded* takes a quarter; ``--models`` and ``--parts`` choose.
+malloc in the measured processes. Writes ``memory.json`` to ``--out``, by default
+experiments/results; rows of parts and models that were not asked for stay there. A file of another
+machine is refused. Three quarters of an hour on two cores, of which *sharded* takes a quarter;
+``--models`` and ``--parts`` choose.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from malloc_peak import compiled
 from memory_models import MODELS
 from memory_ranks import rank_rows, sharded_rows
 from recorded import PROGRESS, RESULTS
-from results_file import write_results
+from results_file import earlier_results, write_results
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -57,6 +59,7 @@ _MB = 1e6
 _WIDTH = 110
 
 Row = dict[str, Any]
+RowsOfParts = dict[str, list[Row]]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -71,7 +74,9 @@ def main(arguments: Sequence[str]) -> None:
         for name in chosen:
             if name not in known:
                 raise UserError(f"{option} {name}: must be some of {', '.join(known)}")
-    rows: dict[str, list[Row]] = {part: [] for part in parts}
+    path = options.out / "memory.json"
+    kept: RowsOfParts = earlier_results(path, machine=describe_machine()) or {}
+    rows: RowsOfParts = {part: [] for part in parts}
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder))
         alone = [part for part in parts if part in _OF_ONE]
@@ -79,14 +84,14 @@ def main(arguments: Sequence[str]) -> None:
             PROGRESS.print(f"memory: {model}", markup=False)
             for part, found in _measured(model, alone, library).items():
                 rows[part] += found
-            _write(options.out, rows)
+            _write(path, merged(kept, rows))
         if "ranks" in parts:
             rows["ranks"] = rank_rows(library)
-            _write(options.out, rows)
+            _write(path, merged(kept, rows))
         for model in models if "sharded" in parts else ():
             PROGRESS.print(f"memory: {model}, two ranks of FSDP2", markup=False)
             rows["sharded"] += sharded_rows(model, library)
-            _write(options.out, rows)
+            _write(path, merged(kept, rows))
     show = {
         "variants": _variants,
         "mixes": _mixes,
@@ -98,9 +103,18 @@ def main(arguments: Sequence[str]) -> None:
         show[part](rows[part])
 
 
-def _write(out: Path, rows: dict[str, list[Row]]) -> None:
-    content = {"schema": 1, "machine": describe_machine(), "results": rows}
-    write_results(out / "memory.json", content)
+def merged(kept: RowsOfParts, rows: RowsOfParts) -> RowsOfParts:
+    """``rows``, and those of ``kept`` of whose part and model ``rows`` have none."""
+    found = {}
+    for part in PARTS:
+        new = rows.get(part, [])
+        models = {row["model"] for row in new}
+        found[part] = [row for row in kept.get(part, []) if row["model"] not in models] + new
+    return {part: some for part, some in found.items() if some}
+
+
+def _write(path: Path, rows: RowsOfParts) -> None:
+    write_results(path, {"schema": 1, "machine": describe_machine(), "results": rows})
 
 
 def _measured(model: str, parts: Sequence[str], library: Path) -> dict[str, list[Row]]:

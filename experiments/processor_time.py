@@ -25,7 +25,8 @@ Printed are, as medians over the rounds:
 - with ``--calls``, system calls per MB, counted by strace in a job of its own.
 
 Processor time is nearly independent of what else the machine does; wall time is not. Writes
-``processor_time.json`` to experiments/results. Half a minute per job, 14 jobs per round.
+``processor_time.json`` to ``--out``, by default experiments/results, and refuses to overwrite one
+that was measured with other options. Half a minute per job, 14 jobs per round.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ import thread_samples
 from processor_time_table import print_tables
 from processor_time_worker import ALONE, DDP
 from recorded import RESULTS
-from results_file import write_results
-from script import progress_of, run_script
+from results_file import earlier_results, write_results
+from script import check_least, progress_of, run_script
 from thread_samples import Used
 
 from byteprophet import schedulers
@@ -99,8 +100,9 @@ def main(arguments: Sequence[str]) -> None:
     for name in runtimes:
         if name not in (*schedulers.names, "allreduce", "dear", "dear-planned", DDP):
             raise UserError(f"--runtimes: {name!r}: choose from {', '.join(RUNTIMES)}")
-    if min(options.rounds, options.iterations, options.megabytes) < 1:
-        raise UserError("--rounds, --iterations and --megabytes must be at least 1")
+    check_least(options, rounds=1, iterations=1, megabytes=1)
+    settings = _settings(options, runtimes)
+    earlier_results(path, settings=settings)
     iperf.require_iperf()
     reason = why_not_permitted()
     if reason is not None:
@@ -132,22 +134,28 @@ def main(arguments: Sequence[str]) -> None:
                 profiled = options.profile and shape is large and number == 1
                 measured = _run(runtime, shape, options.runs, profiled)
                 rows.append({"round": number, "runtime": runtime, **measured})
-                _write(path, options.megabytes, rows)
+                _write(path, settings, rows)
     if options.calls:
         few = replace(large, warmup=2, iterations=4)
         for runtime in runtimes:
             _progress(f"system calls: {runtime}")
             rows.append({"round": 0, "runtime": runtime, **_count(runtime, few, options.runs)})
-            _write(path, options.megabytes, rows)
+            _write(path, settings, rows)
     print_tables(rows, describe_machine()["cores"])
     print(f"saved: {path}")
 
 
-def _write(path: Path, megabytes: int, rows: Sequence[Row]) -> None:
+def _settings(options: argparse.Namespace, runtimes: Sequence[str]) -> Row:
+    names = ("megabytes", "rounds", "warmup", "iterations", "seconds", "profile", "calls")
+    chosen = {name: getattr(options, name) for name in names}
+    return {**chosen, "runtimes": runtimes, "workers": _WORKERS}
+
+
+def _write(path: Path, settings: Row, rows: Sequence[Row]) -> None:
     content = {
         "schema": SCHEMA,
         "machine": describe_machine(),
-        "settings": {"megabytes": megabytes, "workers": _WORKERS},
+        "settings": settings,
         "results": rows,
     }
     write_results(path, content)

@@ -1,4 +1,4 @@
-"""How the scripts write their results: JSON for people and for diffs.
+"""How the scripts keep their results: JSON for people and for diffs.
 
 Indented, but a list of numbers is one line however long it is: a series changes as a whole.
 """
@@ -10,7 +10,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
 from byteprophet.whole_files import write_whole
+
+
+def earlier_results(path: Path, **header: Any) -> Any:
+    """The results in the file at ``path``; None if there is none yet.
+
+    Raises ``UserError`` unless the file says of each name in ``header`` what is given here: results
+    of others are not overwritten, and not mixed with.
+    """
+    if not path.exists():
+        return None
+    content = read_json(path)
+    for name, value in header.items():
+        was = content.get(name) if isinstance(content, dict) else None
+        if was != value:
+            said = f"was measured with the {name} {was}, not {value}"
+            raise UserError(f"{path}: {said}: choose another --out or remove it")
+    return content.get("results")
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -195,3 +196,12 @@ def test_wrong_usage(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError):
         processor_time.main([*arguments, "--out", str(tmp_path), "--runs", str(tmp_path)])
     assert not list(tmp_path.iterdir())
+
+
+def test_results_of_other_options_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "processor_time.json"
+    path.write_text(json.dumps({"settings": {"megabytes": 128, "rounds": 3}, "results": []}))
+    before = path.read_text()
+    with pytest.raises(UserError, match=r"was measured with the settings .*: choose another --out"):
+        processor_time.main(["--rounds", "1", "--out", str(tmp_path), "--runs", str(tmp_path)])
+    assert path.read_text() == before
