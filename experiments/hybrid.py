@@ -72,9 +72,10 @@ from hybrid_predict import (
     slowed,
 )
 from hybrid_worker import Config
+from rich.console import Console
 from rich.table import Table
 from scipy.stats import kendalltau
-from script import progress_of, run_script
+from script import check_least, progress_of, run_script
 
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
@@ -99,6 +100,7 @@ _QUARTILES = (0.25, 0.75)
 def main(arguments: Sequence[str]) -> None:
     """Run what is missing, and print."""
     options = _parse(arguments)
+    check_least(options, slowed=1, iterations=1)
     rate_bps = parse_rate(options.bandwidth)
     if rate_bps is None:
         raise UserError("--bandwidth unlimited: the simulator needs to know the rate")
@@ -107,7 +109,9 @@ def main(arguments: Sequence[str]) -> None:
     chosen = [
         case
         for case in (*TUNED, *(() if paced else TUNED_OWN), *REPORTED)
-        if options.cases in case.name and str(case.ranks) in sizes
+        if options.cases in case.name
+        and str(case.ranks) in sizes
+        and not (case.runtime and (options.lists or options.operators))  # has neither of these
     ]
     if not chosen:
         raise UserError("--cases, --ranks: there is no such job; see hybrid_cases.py")
@@ -126,8 +130,14 @@ def main(arguments: Sequence[str]) -> None:
         console.print(_collectives(jobs, chosen))
         console.print(_times(jobs, chosen))
         if paced:
-            console.print(_operators(jobs, chosen))
-    console.print(_lists(counted))
+            _print(console, _operators(jobs, chosen))
+    _print(console, _lists(counted))
+
+
+def _print(console: Console, table: Table) -> None:
+    """Print a table unless it is empty: jobs of our own runtime have no rows in all of them."""
+    if table.row_count:
+        console.print(table)
 
 
 class _Jobs:
@@ -408,9 +418,12 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
     ]
     if fitted is not None:
         lines += [
-            f"calibrated: {was.name} {was.value:.4g} -> {now.value:.4g}"
-            for was, now in zip(fitted.before, fitted.after, strict=True)
-            if was.name in fitted.set_by_runs
+            f"calibrated on {len(tuned)} job(s) of another model",
+            *(
+                f"calibrated: {was.name} {was.value:.4g} -> {now.value:.4g}"
+                for was, now in zip(fitted.before, fitted.after, strict=True)
+                if was.name in fitted.set_by_runs
+            ),
         ]
     if beside_own is not None:
         lines.append(f"calibrated: slowdown beside our own exchange {beside_own:.4g}")
@@ -466,8 +479,9 @@ def _operators(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
         pairs.append((paced.total(), simulated.total()))
         cells = [f"{one / 1e6:.0f}, {other / 1e6:.0f}" for one, other in pairs]
         table.add_row(case.model, case.line, *cells, f"{errors[-1]:+.1%}")
-    table.caption = f"mean error {np.abs(errors).mean():.1%}"
-    table.caption_justify = "left"
+    if errors:
+        table.caption = f"mean error {np.abs(errors).mean():.1%}"
+        table.caption_justify = "left"
     return table
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hybrid
@@ -45,9 +46,11 @@ from hybrid_worker import Config
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from byteprophet.errors import UserError
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.paced.pacing import Clock
+from byteprophet.report.console import table_console
 from byteprophet.simulate.clusters.constants import with_constants
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.collectives import OneCollective
@@ -463,3 +466,22 @@ def test_our_own_runtime_trains_as_one_process_does(tmp_path: Path, jobs: Any) -
     expected = jobs[0][0][_ALONE[0].name]["losses"]
     seen = torch.tensor([each[case.name]["losses"] for each in together]).mean(0)
     torch.testing.assert_close(seen, torch.tensor(expected), rtol=1e-3, atol=1e-4)
+
+
+def test_tables_without_rows_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Jobs of our own runtime are in neither table: one said "mean error nan%", one "0 of 0"."""
+    cases = [case for case in REPORTED if case.runtime]
+    jobs: Any = SimpleNamespace(
+        paced_operators=lambda _: {}, costs=lambda _: _COSTS, rate_bps=_RATE_BPS
+    )
+    tables = [hybrid._operators(jobs, cases), hybrid._lists({case: [] for case in cases})]
+    assert tables[0].caption is None
+    for table in tables:
+        hybrid._print(table_console(), table)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("only", ["--lists", "--operators"])
+def test_tables_without_jobs_are_refused(only: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such job"):
+        hybrid.main(["--cases", "runtime", only, "--out", str(tmp_path)])
