@@ -136,7 +136,7 @@ class Column:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Search, count, measure, print."""
+    """Search, count, measure, print each network when it is known."""
     parser = argparse.ArgumentParser(
         description="Measure how long searches take with and without dPRO's shortcuts.",
         epilog="example: python experiments/search_time.py --networks vgg19",
@@ -148,18 +148,21 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if options.samples < 1 or not options.count_s > 0:
         raise UserError("--samples must be at least 1, --count-s above 0")
-    table = new_table()
-    said = []
-    for network in split(options.networks, "--networks"):
-        for transport in split(options.transports, "--transports"):
-            if transport not in MAKE:
-                raise UserError(f"--transports {transport!r}: must be one of {', '.join(MAKE)}")
-            job = MAKE[transport](network)
-            columns = columns_of(job, transport, options.count_s, options.samples)
-            said.append(add_rows(table, f"{network}, {transport}", job, columns))
-    table_console().print(table)
-    for line in said:
-        print(line)
+    networks = split(options.networks, "--networks")
+    transports = split(options.transports, "--transports")
+    for transport in transports:
+        if transport not in MAKE:
+            raise UserError(f"--transports {transport!r}: must be one of {', '.join(MAKE)}")
+    for network in networks:
+        load(network)  # so that a wrong name is refused before any search
+    console = table_console()
+    for network, transport in itertools.product(networks, transports):
+        job = MAKE[transport](network)
+        columns = columns_of(job, transport, options.count_s, options.samples)
+        table = new_table()
+        said = add_rows(table, f"{network}, {transport}", job, columns)
+        console.print(table)
+        print(said, flush=True)
 
 
 def with_servers(network: str) -> Job:

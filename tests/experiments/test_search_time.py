@@ -10,6 +10,7 @@ import search_time
 from search_time import LIMIT_S, SERVERS, Sampler, columns_of
 
 from byteprophet.engine import paced_job
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.job import Job
 from byteprophet.optimize.search import Candidate, Found
 from byteprophet.report.console import table_console
@@ -98,3 +99,28 @@ def test_the_last_search_is_not_stopped_at_the_limit_that_it_is_held_to(
     longer = [replace(made[0], seconds=1e6), made[-1]]
     claim = "100 times less than without: " + ("holds" if ended else "does not hold")
     assert claim in search_time.add_rows(table, "small, servers", job, longer)
+
+
+def test_rows_are_printed_when_they_are_known(
+    monkeypatch: pytest.MonkeyPatch, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two networks fails, after a search of minutes."""
+    made = columns(monkeypatch, job, 20.0)
+    searched: list[str] = []
+
+    def columns_of(_job: Job, transport: str, *_: object) -> list[search_time.Column]:
+        searched.append(transport)
+        if len(searched) == 2:
+            raise JobFailed("stopped")
+        return made
+
+    monkeypatch.setattr(search_time, "columns_of", columns_of)
+    monkeypatch.setattr(search_time, "MAKE", {SERVERS: lambda _: job})
+    with pytest.raises(JobFailed):
+        search_time.main(["--networks", "vgg19,gpt2", "--transports", SERVERS])
+    assert "vgg19, servers: at most 30 s: holds" in capsys.readouterr().out
+    searched.clear()
+    for options in (["--networks", "vgg19,nothing"], ["--transports", f"{SERVERS},nothing"]):
+        with pytest.raises(UserError, match="nothing"):
+            search_time.main(["--transports", SERVERS, *options])
+    assert not searched, "wrong names are refused before the first search"
