@@ -6,7 +6,7 @@ In each cell a model trains on links on which its bytes take 0.5 to 1.5 of its c
 recorded with the defaults of its runtime: BytePS through our front, first in first out;
 DistributedDataParallel with its 25 MB; our all-reduce as it plans its buckets. The optimizer
 searches, runs a few candidates (``--trials``), and states a gain with an interval. Its choice, the
-recorded job and the opponents (``gains_opponents.py``), tuned by as many trials, then run in turn,
+recorded job and the opponents (``gains_opponents.py`` says how they are tuned) then run in turn,
 round after round. If it chose regions to compile, so do its choice without them and its choice with
 the whole model compiled.
 
@@ -16,9 +16,10 @@ opponent of each cell; then what regions bring. ``gains_cells.py`` has the cells
 is for what. Why a strategy was chosen is on the page of each cell, OUT/CELL/optimized.
 
 A cell's result is saved as OUT/CELL/result.json when the cell is done, and what its steps have made
-is kept: started again, the script measures what is missing. ``--minutes 50`` begins no cell after
-so many minutes; ``--report`` runs nothing. A cell that fails is named in the end and does not stop
-the others. A cell makes 20 to 35 jobs of 30 iterations: 7 to 12 minutes on two quiet cores.
+is kept: started again, with the same options and code, the script measures what is missing.
+``--minutes 50`` begins no cell after so many minutes; ``--report`` runs nothing. A cell that fails
+is named in the end and does not stop the others. A cell makes 20 to 35 jobs of 30 iterations: 7 to
+12 minutes on two quiet cores.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from pathlib import Path
 from gains_cell import Effort, measure_cell
 from gains_cells import CELLS, Cell
 from gains_tables import Result, print_tables
+from measured_with import check_measured_with
 from results_file import write_results
-from script import print_code_notes, progress_of, run_script
+from script import check_least, print_code_notes, progress_of, run_script
 
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import read_json
@@ -45,6 +47,7 @@ from byteprophet.network import why_not_permitted
 def main(arguments: Sequence[str]) -> None:
     """Measure what is missing, print."""
     options = _parse(arguments)
+    check_least(options, iterations=1, rounds=1, trials=1, budget_s=1)
     cells = chosen_cells(options.cells)
     if options.list:
         print("\n".join(f"{cell.name} ({cell.kind})" for cell in cells))
@@ -79,7 +82,10 @@ def chosen_cells(patterns: str) -> list[Cell]:
 
 
 def measure(cells: Sequence[Cell], options: argparse.Namespace) -> list[str]:
-    """Measure the cells that have no result; the names of those that failed."""
+    """Measure the cells that have no result; the names of those that failed.
+
+    Raises ``UserError`` before anything runs if a cell was measured or begun with another effort.
+    """
     effort = Effort(
         options.iterations,
         options.rounds,
@@ -90,12 +96,12 @@ def measure(cells: Sequence[Cell], options: argparse.Namespace) -> list[str]:
     )
     if options.quick:
         effort = replace(effort, iterations=20, rounds=1, trials=1, budget_s=10.0)
+    for cell in cells:
+        check_effort(options.out, cell, effort)
     until_s = time.monotonic() + 60 * options.minutes
     failed = []
     for number, cell in enumerate(cells, 1):
-        result = saved(options.out, cell)
-        if result is not None:
-            check_effort(_path(options.out, cell), result, effort)
+        if saved(options.out, cell) is not None:
             continue
         if time.monotonic() > until_s:
             warn(f"{options.minutes:g} minutes are over: start the script again for the rest")
@@ -111,14 +117,18 @@ def measure(cells: Sequence[Cell], options: argparse.Namespace) -> list[str]:
     return failed
 
 
-def check_effort(path: Path, result: Result, effort: Effort) -> None:
-    """Raise ``UserError`` if ``result``, in ``path``, was not measured with ``effort``."""
+def check_effort(out: Path, cell: Cell, effort: Effort) -> None:
+    """Raise ``UserError`` if what there is of a cell was not measured with ``effort``."""
+    result = saved(out, cell)
+    if result is None:
+        check_measured_with(out / cell.name, asdict(effort))
+        return
     was, now = result.get("effort", {}), asdict(effort)
     differs = [name for name, value in now.items() if was.get(name) != value]
     if differs:
         raise UserError(
-            f"{path}: was measured with another {' and '.join(differs)}: use another --out, or "
-            "--report"
+            f"{_path(out, cell)}: was measured with another {' and '.join(differs)}: use another "
+            "--out, or --report"
         )
 
 

@@ -1,7 +1,7 @@
 """Measures one cell of ``gains.py``: what the optimizer foretells, and what then happens.
 
-Each step keeps what it has made, so that a cell that was stopped goes on. The optimizer runs as its
-users run it, by the command.
+Each step keeps what it has made, so that a cell that was stopped goes on, with the same effort and
+code (``measured_with.py``). The optimizer runs as its users run it, by the command.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from gains_cells import DDP, Cell, job_of
 from gains_opponents import opponents_of, tuned
 from gains_tables import REGIONS
+from measured_with import begin_with
 
 from byteprophet.bench import describe_machine
 from byteprophet.bench.grid_jobs import code_version
@@ -57,9 +58,13 @@ class Effort:
 
 
 def measure_cell(cell: Cell, out: Path, effort: Effort, progress: Progress) -> dict[str, Any]:
-    """Run what the cell needs; the result, as it is saved. Raises JobFailed if a job fails."""
+    """Run what the cell needs; the result, as it is saved.
+
+    Raises ``JobFailed`` if a job fails, and ``UserError`` if the cell was begun with another effort
+    or other code.
+    """
     directory = out / cell.name
-    make_directory(directory)
+    begin_with(directory, asdict(effort))
     runs = directory / "runs"
     size_bytes, compute_ns = computed(cell, out, effort.iterations, progress)
     bandwidth_bps = cell.bandwidth_bps(size_bytes, compute_ns)

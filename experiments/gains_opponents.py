@@ -5,11 +5,12 @@ settings by hand, compiles the whole model. A script that uses ``DistributedOpti
 any of them, and so may the optimizer's choice. So may a script of DistributedDataParallel, by
 ``--sync``.
 
-Each opponent may try as many settings as the optimizer runs candidates, and DistributedDataParallel
-its default besides. It runs with its first one; those that are then within ``_WORTH_TUNING`` of the
-fastest try the others. The best setting of each
-of these also runs with the whole model compiled. Those within ``_NEAR`` of the fastest, at most
-``_COMPARED``, take part in the rounds.
+ByteScheduler and prophet may try as many settings as the optimizer runs candidates, and
+DistributedDataParallel its default besides. ``dear-planned`` has one setting: it plans its buckets
+itself. Each runs with its first setting (DistributedDataParallel with two). Those that are then
+within ``_WORTH_TUNING`` of the fastest try their others, and the best setting of each also runs
+with the whole model compiled; slower ones are not tuned. Those within ``_NEAR`` of the fastest, at
+most ``_COMPARED``, take part in the rounds.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ choice runs in turn with the same buckets and no regions, and with the whole mod
 Printed are iterations in milliseconds, how much faster the choice is, and for each way how many
 bytes were ready, on average over the backward pass: eager modules hand their gradients over early.
 OUT/MODEL has a trace of a run of each way for https://ui.perfetto.dev. A model takes about five
-minutes on two quiet cores; started again, the script measures what is missing.
+minutes on two quiet cores; started again, with the same options and code, the script measures what
+is missing.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pathlib import Path
 import numpy as np
 from gains_cell import computed, run_once
 from gains_cells import ALL_REDUCE, Cell, job_of
+from measured_with import begin_with, check_measured_with
 from rich import box
 from rich.table import Table
-from script import progress_of, run_script
+from script import check_least, progress_of, run_script
 
 from byteprophet.cli.lists import split
 from byteprophet.cli.main import run_cli
@@ -42,7 +44,6 @@ from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.network import why_not_permitted
 from byteprophet.replay.predict import warmup_of
 from byteprophet.report.console import table_console
-from byteprophet.whole_files import make_directory
 
 EAGER, CHOSEN, WHOLE = "no regions", "chosen regions", "the whole model"
 _PASSES = "compile,tensor-fusion"
@@ -51,12 +52,19 @@ _PASSES = "compile,tensor-fusion"
 def main(arguments: Sequence[str]) -> None:
     """Run, print."""
     options = _parse(arguments)
+    check_least(options, ranks=2, ratio=0.01, rounds=1, iterations=1, budget_s=1)
+    cells = [
+        Cell(model, ALL_REDUCE, options.ranks, options.ratio)
+        for model in split(options.models, "--models")
+    ]
     reason = why_not_permitted()
     if reason is not None:
         raise UserError(f"limited links need network namespaces: {reason}")
+    for cell in cells:
+        check_measured_with(options.out / cell.name, _effort(options))
     table = Table("model", "regions", "way", "ms", "over the choice", "bytes ready", box=box.SIMPLE)
-    for model in split(options.models, "--models"):
-        for row in rows_of(Cell(model, ALL_REDUCE, options.ranks, options.ratio), options):
+    for cell in cells:
+        for row in rows_of(cell, options):
             table.add_row(*row)
     console = table_console(110)
     console.print(table)
@@ -70,7 +78,7 @@ def rows_of(cell: Cell, options: argparse.Namespace) -> list[list[str]]:
     """A row for each way in which the cell's job ran. Raises JobFailed if one fails."""
     say = progress_of(cell.name)
     directory = options.out / cell.name
-    make_directory(directory)
+    begin_with(directory, _effort(options))
     runs = directory / "runs"
     size_bytes, compute_ns = computed(cell, options.out, options.iterations, say)
     bandwidth_bps = cell.bandwidth_bps(size_bytes, compute_ns)
@@ -116,6 +124,11 @@ def rows_of(cell: Cell, options: argparse.Namespace) -> list[list[str]]:
         ]
         for way, measured in ran.items()
     ]
+
+
+def _effort(options: argparse.Namespace) -> dict[str, float]:
+    """With what runs of a cell are measured; its model, ranks and ratio are in its name."""
+    return {"iterations": options.iterations, "budget_s": options.budget_s}
 
 
 def ready_share(job: Job) -> float:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gains
+import gains_cell
 import gains_cells
 import gains_opponents
 import numpy as np
@@ -191,6 +192,24 @@ def test_a_cell_that_fails_does_not_stop_the_others(
     said = capsys.readouterr().err
     assert "ZeroDivisionError: nothing took any time" in said
     assert "-1 minutes are over" in said
+
+
+@pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
+def test_a_cell_that_was_begun_with_another_effort_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stopped in its first step. What it had kept was later taken for that of any effort."""
+
+    def stopped(*_: object) -> tuple[int, int]:
+        raise JobFailed("stopped")
+
+    monkeypatch.setattr(gains_cell, "computed", stopped)
+    options = ["--cells", "vgg-ddp*,vgg-byteps*", "--out", str(tmp_path)]
+    for _ in range(2):
+        with pytest.raises(JobFailed, match="2 cell"):
+            gains.main([*options, "--quick"])
+    with pytest.raises(UserError, match="begun with another iterations and rounds and trials and"):
+        gains.main(options)
 
 
 def test_wrong_cells_are_refused() -> None:
