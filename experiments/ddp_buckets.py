@@ -25,7 +25,7 @@ from gains_cell import computed
 from gains_cells import DDP, Cell, job_of
 from rich import box
 from rich.table import Table
-from script import progress_of, run_script
+from script import check_least, numbers, progress_of, run_script
 
 from byteprophet.allreduce.strategies import DDP_BUCKET_BYTES, strategy_for
 from byteprophet.cli.lists import split
@@ -44,6 +44,8 @@ _MIB = 1 << 20
 def main(arguments: Sequence[str]) -> None:
     """Run, print."""
     options = _parse(arguments)
+    check_least(options, ranks=2, ratio=0.01, rounds=1, iterations=1)
+    caps_mb = numbers(options.caps, "--caps", float, 0.01, 10_000)
     reason = why_not_permitted()
     if reason is not None:
         raise UserError(f"limited links need network namespaces: {reason}")
@@ -63,18 +65,18 @@ def main(arguments: Sequence[str]) -> None:
     for model in split(options.models, "--models"):
         cell = Cell(model, DDP, options.ranks, options.ratio)
         for _ in range(options.rounds):
-            for row in _round(cell, options):
+            for row in _round(cell, caps_mb, options):
                 table.add_row(*row)
     table_console(120).print(table)
 
 
-def _round(cell: Cell, options: argparse.Namespace) -> list[list[str]]:
+def _round(cell: Cell, caps_mb: Sequence[float], options: argparse.Namespace) -> list[list[str]]:
     """A run with the default and one with each other size; a row of the table for each."""
     say = progress_of(cell.model)
     size_bytes, compute_ns = computed(cell, options.out, options.iterations, say)
     bandwidth_bps = cell.bandwidth_bps(size_bytes, compute_ns)
     default, rows = None, []
-    for cap_mb in (None, *map(float, split(options.caps, "--caps"))):
+    for cap_mb in (None, *caps_mb):
         say("default buckets" if cap_mb is None else f"bucket_cap_mb={cap_mb:g}")
         runs = options.out / "runs"
         spec = job_of(cell, bandwidth_bps, options.iterations, runs, bucket_cap_mb=cap_mb)

@@ -34,7 +34,7 @@ from pathlib import Path
 
 import iperf
 import torch
-from script import run_script
+from script import check_least, numbers, run_script
 from torch import distributed, multiprocessing
 
 from byteprophet.network import Cluster, HostSpec, why_not_permitted
@@ -42,6 +42,7 @@ from byteprophet.network.rate import parse_rate
 
 _BUCKETS, _ITERATIONS, _WARMUP = 16, 30, 5
 _SECONDS = 3.0
+_MOST_RANKS = 64  # processes of this machine
 _LINE = re.compile(r"^\s*(\S.*?)\s+\d+\s+\[(\d+)\]\s+([\d.]+):\s+irq:softirq_(\w+):.*action=(\w+)")
 
 
@@ -55,7 +56,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--bucket-bytes", type=int, default=4096)
     parser.add_argument("--rate", default="1gbit", help="of the limited link")
     options = parser.parse_args(arguments)
-    for ranks in map(int, options.ranks.split(",")):
+    every = numbers(options.ranks, "--ranks", int, 2, _MOST_RANKS)
+    check_least(options, bucket_bytes=4)
+    rate_bps = parse_rate(options.rate, "--rate")
+    for ranks in every:
         with tempfile.NamedTemporaryFile("r") as found:
             given = (ranks, _free_port(), options.bucket_bytes, found.name)
             multiprocessing.spawn(_all_reduce, given, nprocs=ranks)  # type: ignore[attr-defined,no-untyped-call]
@@ -65,9 +69,8 @@ def main(arguments: Sequence[str]) -> None:
     if reason is not None:
         print(f"soft interrupts are left out: {reason}", file=sys.stderr)
         return
-    for rate in (options.rate, None):
-        own, others = _soft_ns_per_byte(None if rate is None else parse_rate(rate))
-        name = rate or "no limit"
+    for name, limit_bps in ((options.rate, rate_bps), ("no limit", None)):
+        own, others = _soft_ns_per_byte(limit_bps)
         print(f"soft interrupts, {name}: {own:.2f} ns per byte in iperf3, {others:.2f} elsewhere")
 
 

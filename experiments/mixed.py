@@ -37,7 +37,7 @@ from typing import Any
 
 from recorded import add_places
 from rows import Row, Rows
-from script import link_bps, numbers, progress_of, ratios, run_script
+from script import check_least, link_bps, numbers, progress_of, ratios, run_script
 from two_sides import gains_of, slowest_median_ns
 
 from byteprophet import schedulers
@@ -69,6 +69,7 @@ _progress = progress_of("mixed")
 def main(arguments: Sequence[str]) -> None:
     """Run what is missing, print, save."""
     options = _parse(arguments)
+    check_least(options, workers=2, servers=1, slowed=1, iterations=1, rounds=1)
     cells = [
         {"model": model, "ratio": ratio}
         for model in split(options.models, "--models")

@@ -5,8 +5,9 @@
 Each job has 4 to 6 parameters, 2 to 4 ranks, and one of our all-reduce runtimes. The script replays
 every runtime with every cut of the order in which gradients are ready, and then searches with the
 passes ``runtime`` and ``tensor-fusion``. It prints how far the result is above the best of all, and
-whether it was ever above its start. Seeds from 10,000 on are for tuning the search and are never
-among those reported by default. Takes six minutes.
+whether it was ever above its start. Seeds from 10,000 to 59,999 are for tuning the search.
+Single jobs of the lower ones, which are reported by default, were looked at for that, too; those of
+60,000 and more were not (docs/optimizer.md). Takes ten minutes.
 """
 
 from __future__ import annotations

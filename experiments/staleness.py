@@ -28,7 +28,7 @@ from statistics import median
 import numpy as np
 from recorded import add_places
 from rows import Row, Rows
-from script import link_bps, progress_of, ratios, run_script
+from script import check_least, link_bps, progress_of, ratios, run_script
 from two_sides import slowest_median_ns
 
 from byteprophet.bench import Case, Plan, run_bench
@@ -97,8 +97,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     for runtime in split(options.runtimes, "--runtimes"):
         if runtime not in OURS:
             raise UserError(f"--runtimes {runtime!r}: must be one of {', '.join(OURS)}")
-    if options.ranks < 2:
-        raise UserError(f"--ranks {options.ranks}: must be at least 2")
+    check_least(options, ranks=2, slowed=1, iterations=1, rounds=1)
     return options
 
 

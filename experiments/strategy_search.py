@@ -14,7 +14,7 @@ In each case run, as real jobs, in which strategies take turns where they can:
 1. ``byteprophet strategy search`` with ``--trials`` runs;
 2. every builder;
 3. ``--drawn`` random routings, as AutoDist draws them: among them, a ranker that learns from trials
-   alone has the same number of trials (AutoDist's search without a cost model);
+   alone has ``--trials`` runs, but at most ``--drawn`` (AutoDist's search without a cost model);
 4. as many random routings that load the links no more than the better pure strategy
    ("random + limits"), of which the best counts;
 5. in ``--rounds`` rounds of longer jobs, the three best builders, the best hand-made one, and what
@@ -48,7 +48,7 @@ from random_routings import busiest_ns, sampled_routings
 from recorded import add_places
 from rows import Row, Rows
 from scipy.stats import kendalltau, spearmanr
-from script import link_bps, progress_of, run_script
+from script import check_least, link_bps, progress_of, run_script
 
 from byteprophet.bench import describe_machine
 from byteprophet.bench.grid_jobs import code_version
@@ -106,6 +106,8 @@ _progress = progress_of("strategy search")
 def main(arguments: Sequence[str]) -> None:
     """Run what is missing, print, save."""
     options = _parse(arguments)
+    check_least(options, size_mb=0.01, compute_ms=0.01, iterations=1, budget_s=0.01)
+    check_least(options, trials=0, drawn=0, rounds=1)
     texts = options.cases.split(";") if options.cases else [*KNOWN, *generated(options.seed)]
     cells = [case_of(text) for text in texts]
     names = (

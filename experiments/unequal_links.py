@@ -28,7 +28,7 @@ from typing import Any
 
 from recorded import add_places
 from rows import Row, Rows
-from script import link_bps, numbers, progress_of, ratios, run_script
+from script import check_least, link_bps, numbers, progress_of, ratios, run_script
 from two_sides import gains_of, slowest_median_ns
 
 from byteprophet.allreduce.levelled import levelled
@@ -46,6 +46,7 @@ _progress = progress_of("unequal links")
 def main(arguments: Sequence[str]) -> None:
     """Run what is missing, print, save."""
     options = _parse(arguments)
+    check_least(options, slowed=1, iterations=1, rounds=1)
     cells = [
         {"model": model, "slow": slow, "ratio": ratio}
         for model in split(options.models, "--models")
