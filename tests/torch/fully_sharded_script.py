@@ -242,6 +242,10 @@ def refused() -> dict[str, str]:
     stepped(words).mean().backward()
     plain.step()
     attempt("state", lambda: bps.DistributedOptimizer(plain, model=stepped, sync="fsdp2"))
+    net = Net()
+    optimizer = bps.DistributedOptimizer(plain_of(net), sync="fsdp2")
+    functional.linear(torch.ones(2, 7), net.head.weight).sum().backward()
+    attempt("by hand", optimizer.step)
     net, optimizer = make("fsdp2")
     attempt("alone", lambda: alone(net, words))
     os.environ["BYTEPROPHET_TIMEOUT_S"] = "1"

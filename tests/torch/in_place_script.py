@@ -11,7 +11,9 @@ Writes the digests of parameters and of the optimizer's state.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import byteprophet.torch as bps
@@ -115,6 +118,9 @@ def refused() -> dict[str, str]:
     found |= {name: refused_other(name) for name in ("again", "before", "horovod", "within")}
     found["thawed"] = thawed()
     found["called"] = called()
+    found["by hand"] = by_hand()
+    found["order"] = in_other_order()
+    found["copied"] = copied()
     return found
 
 
@@ -154,6 +160,54 @@ def called() -> str:
         optimizer.step()
     except RuntimeError as error:
         return str(error)
+    return ""
+
+
+def by_hand() -> str:
+    """What is said at step() if the model is not known, and no module's call has shown it."""
+    model = Model()
+    plain = torch.optim.SGD(model.first.parameters(), lr=0.1)
+    optimizer = bps.DistributedOptimizer(plain, sync="ddp")
+    optimizer.step()  # without gradients, there is nothing to say
+    functional.linear(torch.ones(2, 6), model.first.weight, model.first.bias).sum().backward()
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def in_other_order() -> str:
+    """What is said if rank 1 has its groups in another order than rank 0."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    layers = [*model][:: 1 if distributed.get_rank() == 0 else -1]
+    plain = torch.optim.SGD([{"params": [*layer.parameters()]} for layer in layers], lr=0.1)
+    try:
+        bps.DistributedOptimizer(plain, model=model, sync="ddp")
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def copied() -> str:
+    """What is wrong with copies of a model: they are plain models."""
+    model = Model()
+    plain = torch.optim.SGD(parameters_of(model), lr=0.1)
+    bps.DistributedOptimizer(plain, model=model, sync="ddp")
+    model(torch.ones(8, 6)).sum().backward()
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    saved.seek(0)
+    for each in (copy.deepcopy(model), torch.load(saved, weights_only=False)):
+        each.zero_grad()
+        rank = distributed.get_rank()
+        each(torch.full((8, 6), 1.0 + rank)).sum().backward()
+        gradients = [torch.empty_like(each.last.bias.grad) for _ in range(2)]
+        weights = [torch.empty_like(each.first.weight.grad) for _ in range(2)]
+        distributed.all_gather(gradients, each.last.bias.grad)
+        distributed.all_gather(weights, each.first.weight.grad)
+        if not torch.equal(*gradients) or torch.equal(*weights):
+            return "gradients of a copy are not each rank's own"
     return ""
 
 

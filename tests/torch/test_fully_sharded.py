@@ -36,6 +36,7 @@ SAYS = {
     "added": "a parameter of shape (3,) is not the sharded model's",
     "state": "the optimizer has a state already",
     "alone": "all ranks must call the model together",
+    "by hand": "no call of a model with the optimizer's parameters was seen",
 }
 
 

@@ -43,6 +43,9 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
     assert "'last.module.weight' has two synchronisers" in refused["within"]
     assert "was frozen, or in no group, when DistributedDataParallel was" in refused["thawed"]
     assert "call the Model itself, not its parts or its forward()" in refused["called"]
+    assert "no call of a model with the optimizer's parameters was seen" in refused["by hand"]
+    assert "sync='ddp': ranks differ: parameter 1 is '0.weight' of (3, 3)" in refused["order"]
+    assert refused["copied"] == ""
 
 
 def test_it_needs_a_process_group() -> None:

@@ -43,7 +43,7 @@ from byteprophet.torch.retuning.given_strategy import check_model
 from byteprophet.torch.sync import same_start
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.naming import check_named, optimizer_parameters
-from byteprophet.torch.torch_exchange import Calls, check_group, give_calls
+from byteprophet.torch.torch_exchange import Calls, check_group, give_calls, unknown_model
 
 _SYNC = f"sync={FSDP2!r}"
 
@@ -169,6 +169,8 @@ class _Sharding:
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Raise ``RuntimeError`` if an update would not be that of all ranks."""
         if self.sharded is None:
+            if any(each.grad is not None for each in optimizer_parameters(optimizer)):
+                raise unknown_model(FSDP2)
             return
         if self.sharded.has_held:
             raise RuntimeError(

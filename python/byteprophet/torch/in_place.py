@@ -6,8 +6,8 @@ after a forward pass runs in the model's hooks, as in torch's own ``replicate``.
 ``backward()`` returns, and ``step()`` makes all updates. Where processors are the limit, this may
 be faster than transfers and updates that overlap computation in threads of their own.
 
-A script that only calls parts of the model, or its ``forward()``, runs no hooks: ``step()`` then
-finds gradients that were not averaged, and raises an error.
+A script that only calls parts of the model, or its ``forward()``, or calls the model in compiled
+code, runs no hooks: ``step()`` then finds gradients that were not averaged, and raises an error.
 
 With a strategy, it has the strategy's buckets (``retuning/given_ddp_strategy.py``).
 
@@ -19,15 +19,18 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from byteprophet.errors import UserError
 from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
@@ -38,9 +41,33 @@ from byteprophet.torch.recording.ddp_buckets import InPlace
 from byteprophet.torch.regions.root import at_first_forward
 from byteprophet.torch.retuning.given_ddp_strategy import construct_with
 from byteprophet.torch.sync import same_start
+from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.sync.gathering import wait_for_all
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
-from byteprophet.torch.torch_exchange import Calls, check_group, give_calls
+from byteprophet.torch.torch_exchange import Calls, check_group, give_calls, unknown_model
+
+_MADE = Call(f"made DistributedOptimizer with sync={DDP!r}", advice=", with the same strategy")
+
+_optimizers = itertools.count()  # the same number on all ranks
+
+
+class _Hook:
+    """A hook of a module. In a copy of the module, or in a file, it does nothing."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the function."""
+        return self._run(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Hook, (_do_nothing,)
+
+
+def _do_nothing(*_: Any) -> None:
+    pass
 
 
 class _Exchange:
@@ -81,16 +108,18 @@ class _Exchange:
         ignored += [name for name, _ in module.named_buffers()]
         ignored += [f".{name}" for name in ignored if "." not in name]  # torch's name of the root's
         module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
-        self.will_average(each for each in module.parameters() if id(each) in names)
         self.model = _construct(module, names, given, settings, options)
+        self.will_average(each for each in module.parameters() if id(each) in names)
         self.hold(self._held)
         _begun.add(module)
-        for each in self.model.parameters():
-            if each.requires_grad and id(each) in names:
-                each.register_post_accumulate_grad_hook(self._added)  # type: ignore[no-untyped-call]
-        module.register_forward_pre_hook(self._before)
-        module.register_forward_hook(self._after)
+        module.register_forward_pre_hook(_Hook(self._before))
+        module.register_forward_hook(_Hook(self._after))
         record_unasked(self.model)
+
+    def watch(self, parameters: Iterable[Tensor]) -> None:
+        """Note when backward passes add to the gradients of ``parameters``."""
+        for each in parameters:
+            each.register_post_accumulate_grad_hook(self._added)  # type: ignore[no-untyped-call]
 
     def hold(self, held: bool) -> bool:
         """Whether the next forward pass lets gradients stay as they are; returns what it was."""
@@ -106,6 +135,8 @@ class _Exchange:
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Raise ``RuntimeError`` if parameters would be updated by this rank's own gradients."""
         if self._averaged is None:
+            if self._has_added:
+                raise unknown_model(DDP)
             return
         for parameter in optimizer_parameters(optimizer):
             if parameter.requires_grad and id(parameter) not in self._averaged:
@@ -195,8 +226,8 @@ def exchange_in_place(
 
     All ranks then have rank 0's parameters. ``passes``: backward passes per step, 1. ``fusion``: a
     number is the limit of a bucket in bytes. ``given``: the strategy. Raises ``ValueError`` if
-    there is no process group, ``UserError`` if ``passes`` is not 1, or the model does not fit the
-    strategy, and ``RuntimeError`` if another synchroniser exchanges these gradients.
+    there is no process group, ``UserError`` if ``passes`` is not 1, ranks differ, or the model does
+    not fit the strategy, and ``RuntimeError`` if another synchroniser exchanges these gradients.
     """
     check_group(DDP)
     exchange = _Exchange()
@@ -207,6 +238,8 @@ def exchange_in_place(
         other_synchronisers.refuse_others(optimizer, named, model)
     for other in live_fronts():
         other.release([each for _, each in named])
+    if not alone:
+        _compare(named, fusion, given, settings)
     same_start.take_first_ranks_values(named)
     exchanged = [(name, each) for name, each in named if each.requires_grad]
     if alone:
@@ -215,6 +248,7 @@ def exchange_in_place(
     if not exchanged:
         exchange.will_average(())
         return optimizer
+    exchange.watch(each for _, each in exchanged)
     names = {id(each): name for name, each in named}
     options = {"bucket_cap_mb": fusion / (1 << 20)} if isinstance(fusion, int) else {}
     if model is not None:
@@ -228,3 +262,24 @@ def exchange_in_place(
     parameters = [each for _, each in exchanged]
     at_first_forward(parameters, found, f"sync={DDP!r} needs the model", "give model=")
     return optimizer
+
+
+def _compare(
+    named: Sequence[tuple[str, Tensor]],
+    fusion: int | str,
+    given: Used | None,
+    settings: RuntimeSettings,
+) -> None:
+    """Compare the parameters and options of all ranks, which the broadcast takes to be the same."""
+    options = {"strategy": None if given is None else given.digest, "fusion": fusion}
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    default: Store = distributed.distributed_c10d._get_default_store()
+    store = PrefixStore(f"byteprophet.ddp.{next(_optimizers)}", default)
+
+    def all_here() -> None:
+        wait_for_all(store, rank, size, _MADE, settings.timeout_s)
+
+    try:
+        same_start.check(store, rank, size, named, options, all_here)
+    except ValueError as error:
+        raise UserError(f"{settings.strategy or f'sync={DDP!r}'}: {error}") from None

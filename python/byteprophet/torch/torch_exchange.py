@@ -52,6 +52,15 @@ def give_calls(optimizer: Optimizer, calls: Calls, passes: int) -> None:
             setattr(optimizer, name, getattr(calls, name))
 
 
+def unknown_model(sync: str) -> RuntimeError:
+    """What is wrong if there are gradients, but no forward pass has shown the model."""
+    return RuntimeError(
+        f"byteprophet: sync={sync!r}: gradients were computed, but no call of a model with the "
+        "optimizer's parameters was seen, so they are this rank's own: give model=, and call the "
+        "model itself, not in a function that is compiled"
+    )
+
+
 def check_group(sync: str) -> None:
     """Raise ``ValueError`` if there is no process group."""
     if not distributed.is_initialized():
