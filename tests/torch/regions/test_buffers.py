@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -63,6 +64,24 @@ def test_a_forward_that_runs_twice_changes_buffers_once(make: Callable[[], nn.Mo
         assert one.grad is not None
         assert other.grad is not None
         assert torch.equal(one.grad, other.grad)
+
+
+def test_several_backward_passes_run_a_forward_again() -> None:
+    torch.manual_seed(0)
+    model = normalised()
+    plain = copy.deepcopy(model)
+    names = tuple(name for name, _ in model.named_children())
+    install(model, Strategy(regions=(Region(names, recomputed=True),)), "s.json")
+    data = torch.randn(16, 8)
+    found = []
+    for each in (model, plain):
+        loss = each(data).square().mean()
+        weights = [*each.parameters()]
+        found.append([torch.autograd.grad(loss, weights, retain_graph=True) for _ in range(2)])
+    for one, other in zip(itertools.chain(*found[0]), itertools.chain(*found[1]), strict=True):
+        assert torch.equal(one, other)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
 
 
 def test_a_buffer_that_changes_late_changes_once_per_pass() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from byteprophet.torch.regions.calls import CallRecorder, ModuleCall
 from byteprophet.torch.regions.chains import chains
@@ -147,6 +148,41 @@ class Around(nn.Module):
 def test_what_others_use_too_is_in_no_chain_with_the_next(use: str) -> None:
     assert found(Around(use), torch.randn(2, 4)) == [[("",)], [("one",)]]
     assert found(Around("not"), torch.randn(2, 4))[1] == [("one", "act"), ("other",)]
+
+
+class Stepping(Tower):
+    """Changes the second input of its blocks in place, before one of them."""
+
+    def forward(self, data: Tensor) -> Tensor:
+        data = self.first(data)
+        for number, block in enumerate(self.blocks):
+            if number == 2:
+                self.scale += 1
+            data = block(data, self.scale)
+        output: Tensor = self.last(data)
+        return output
+
+
+def test_a_further_input_that_is_changed_in_place_ends_a_chain() -> None:
+    runs = found(Stepping(), torch.randn(2, 8))
+    assert [("blocks.0",), ("blocks.1",)] in runs
+    assert [("blocks.2",), ("blocks.3",)] in runs
+
+
+class Again(nn.Module):
+    """Its blocks run without gradients, and again with them in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block, self.last = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, data: Tensor) -> Tensor:
+        output: Tensor = self.last(checkpoint(self.block, self.first(data), use_reentrant=True))
+        return output
+
+
+def test_what_runs_without_gradients_is_in_no_chain() -> None:
+    assert found(Again(), torch.randn(2, 4)) == [[("",)], [("first",)], [("last",)]]
 
 
 def test_modules_that_work_in_place_are_in_chains() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import gc
+import inspect
 import io
 import weakref
 from collections.abc import Callable, Iterator
@@ -100,6 +102,45 @@ def test_autocast_returns_single_precision() -> None:
         assert torch.equal(changed(data), plain(data))
 
 
+class Sequences(nn.Module):
+    """Takes the lengths first, which stay on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2, device="meta")
+
+    def forward(self, lengths: Tensor, data: Tensor) -> Tensor:
+        output: Tensor = self.inner(data)[: len(lengths)]
+        return output
+
+
+def test_autocast_is_that_of_the_models_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here one that has no autocast."""
+    devices: list[str] = []
+
+    def autocast(device: str, dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
+        devices.append(device)
+        return contextlib.nullcontext()
+
+    model = Sequences()
+    install(model, Strategy(autocast=True), "s.json")
+    monkeypatch.setattr(torch, "autocast", autocast)
+    model(torch.tensor([1, 1]), torch.ones(2, 2, device="meta"))
+    assert devices == ["meta"]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy(autocast=True), Strategy(regions=(Region(("",), recomputed=True),), autocast=True)],
+)
+def test_a_forward_keeps_its_signature(strategy: Strategy) -> None:
+    """By which trainers find out which columns of a table the model takes."""
+    model = tower()
+    install(model, strategy, "s.json")
+    assert "forward" in vars(model)
+    assert list(inspect.signature(model.forward).parameters) == ["data"]
+
+
 @dataclass
 class Output:
     logits: Tensor
@@ -165,7 +206,7 @@ def test_a_copy_has_its_own_forward(made: Callable[[nn.Module], nn.Module] | str
 class Skipping(Tower):
     """Leaves out a block, or changes or looks at what it gets, when it is told to."""
 
-    skip = shift = scaled = other = look = False
+    skip = shift = scaled = other = look = step = False
 
     def forward(self, data: Tensor) -> Tensor:
         data = self.first(data)
@@ -179,6 +220,8 @@ class Skipping(Tower):
                     data = torch.ones(2, 8)
                 if self.look:
                     assert data.shape
+                if self.step:
+                    self.scale += 1
             data = block(data, 2 * self.scale if self.scaled and number == 2 else self.scale)
         output: Tensor = self.last(data)
         return output
@@ -190,6 +233,7 @@ class Skipping(Tower):
         ("other", "'blocks.2' ran in a region with 'blocks.1', but its input is not what"),
         ("skip", "'blocks.3' ran in a region with 'blocks.1', but its input is not what"),
         ("scaled", "'blocks.2' ran in a region with 'blocks.1', but its further inputs differ"),
+        ("step", "'blocks.2' ran in a region with 'blocks.1', but its further inputs were changed"),
         ("shift", "a region with 'blocks.1' is not the last of it, but not only the next module"),
         ("look", "a region with 'blocks.1' is not the last of it, but not only the next module"),
     ],
@@ -389,8 +433,11 @@ def test_a_script_can_apply_a_file(tmp_path: Path) -> None:
         bps.apply(nn.Linear(2, 2), path)
     with pytest.raises(UserError, match=r"model: parameter 'first\.bias' has 32 bytes, and 64 in"):
         bps.apply(Tower(16), path)
+    linear = nn.Linear(2, 2)
     with pytest.raises(UserError, match=r"another model: there is no module 'blocks\.1' in Linear"):
-        install(nn.Linear(2, 2), used.strategy, "s.json")
+        install(linear, used.strategy, "s.json")
+    install(linear, Strategy(autocast=True), "t.json")  # a refused strategy is none
+    assert "forward" in vars(linear)
 
 
 def test_a_file_of_a_job_whose_gradients_shared_buffers_is_applied(tmp_path: Path) -> None:

@@ -30,16 +30,16 @@ class ChangedBuffers:
     def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Those in which ``torch.utils.checkpoint`` runs a forward, and runs it again."""
         before: Before = {}
-        return self._first(before), self._again(before)
+        return self._first(before), _Again(self, before)
 
     @contextmanager
     def _first(self, before: Before) -> Iterator[None]:
-        held = self._held()
+        held = self.held()
         versions = {place: buffer._version for place, buffer in held.items()}
         names = {part: set(part._buffers) for part in self._parts}
         copies = _copies(held)
         yield
-        after = self._held()
+        after = self.held()
         # Normalisation writes its means without a new version: so values are compared, too.
         self._changed |= {
             place
@@ -53,28 +53,40 @@ class ChangedBuffers:
             made = name not in names[part]
             before[part, name] = _MADE if made else copies.get((part, name))
 
-    @contextmanager
-    def _again(self, before: Before) -> Iterator[None]:
-        held = self._held()
-        copies = _copies({place: each for place, each in before.items() if each is not None})
-        for (part, name), value in before.items():
-            if value is _MADE:
-                part._buffers.pop(name, None)
-            else:
-                part._buffers[name] = copies.get((part, name))
-        try:
-            yield
-        finally:
-            for part, name in before:
-                part._buffers[name] = held.get((part, name))
-
-    def _held(self) -> dict[Place, Tensor]:
+    def held(self) -> dict[Place, Tensor]:
+        """What the buffers are now; those that are None are left out."""
         return {
             (part, name): buffer
             for part in self._parts
             for name, buffer in part._buffers.items()
             if buffer is not None
         }
+
+
+class _Again(AbstractContextManager[None]):
+    """A second run, on buffers as they were ``before`` the first one.
+
+    torch enters it once for each backward pass through the same forward pass.
+    """
+
+    def __init__(self, buffers: ChangedBuffers, before: Before) -> None:
+        self._buffers = buffers
+        self._before = before
+        self._held: dict[Place, Tensor] = {}
+
+    def __enter__(self) -> None:
+        self._held = self._buffers.held()
+        copies = _copies({place: each for place, each in self._before.items() if each is not None})
+        for (part, name), value in self._before.items():
+            if value is _MADE:
+                part._buffers.pop(name, None)
+            else:
+                part._buffers[name] = copies.get((part, name))
+
+    def __exit__(self, *_: object) -> None:
+        for part, name in self._before:
+            part._buffers[name] = self._held.get((part, name))
+        self._held = {}
 
 
 def _copies(buffers: Mapping[Place, Tensor]) -> dict[Place, Tensor]:

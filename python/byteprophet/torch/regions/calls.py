@@ -30,6 +30,8 @@ class ModuleCall:
 
     ``readers``: of the output, once this call had returned it. Each is the calls that were open,
     from the root's on. A call that returns the output as a part of its own is a reader, too.
+
+    ``has_gradients``: they were on.
     """
 
     path: str
@@ -41,6 +43,7 @@ class ModuleCall:
     took_ns: int = 0
     calls: list[ModuleCall] = field(default_factory=list)
     readers: set[tuple[ModuleCall, ...]] = field(default_factory=set)
+    has_gradients: bool = True
 
 
 def same(one: object, other: object) -> bool:
@@ -53,7 +56,12 @@ def same(one: object, other: object) -> bool:
 def versions_of(values: object) -> tuple[int, ...]:
     """How often each of the tensors in ``values`` was changed in place."""
     with torch._C.DisableTorchFunction():  # a recorder would take this for a use
-        return tuple(tensor._version for tensor in tensors_in(values))
+        return tuple(0 if each.is_inference() else each._version for each in tensors_in(values))
+
+
+def further_versions(call: ModuleCall) -> tuple[int, ...]:
+    """Of the tensors among the inputs of ``call`` behind the first one, when it began."""
+    return call.versions[len(versions_of(call.inputs[:1])) :]
 
 
 def _same_leaf(one: object, other: object) -> bool:
@@ -101,7 +109,9 @@ class CallRecorder:
                 self._began_ns.clear()
             elif not self._open:
                 return  # somebody calls a part of the model
-            call = ModuleCall(path, module, inputs, named, versions_of((inputs, named)))
+            versions = versions_of((inputs, named))
+            call = ModuleCall(path, module, inputs, named, versions)
+            call.has_gradients = torch.is_grad_enabled()
             if self._open:
                 self._open[-1].calls.append(call)
             else:

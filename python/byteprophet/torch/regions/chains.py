@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from byteprophet.torch.regions.calls import ModuleCall, same
+from byteprophet.torch.regions.calls import ModuleCall, further_versions, same
 from byteprophet.torch.tensors.module_calls import has_hooks
 
 _OPENED = 4
@@ -74,8 +74,17 @@ def _runs(calls: Sequence[ModuleCall], called: Counter[nn.Module]) -> Iterator[l
 
 
 def _usable(call: ModuleCall, called: Counter[nn.Module]) -> bool:
-    """Whether a chain may have ``call``: it takes and returns a tensor by its place, once."""
-    return called[call.module] == 1 and isinstance(call.output, Tensor) and bool(call.inputs)
+    """Whether a chain may have ``call``: it takes and returns a tensor by its place, once.
+
+    Without gradients, regions run their modules one by one. If they run again with gradients in the
+    backward pass, as within a reentrant checkpoint, a region would compute otherwise then.
+    """
+    return (
+        called[call.module] == 1
+        and isinstance(call.output, Tensor)
+        and bool(call.inputs)
+        and call.has_gradients
+    )
 
 
 def _follows(before: ModuleCall, call: ModuleCall) -> bool:
@@ -87,6 +96,7 @@ def _follows(before: ModuleCall, call: ModuleCall) -> bool:
         and not has_hooks(call.module)
         and same(before.inputs[1:], call.inputs[1:])
         and same(before.named_inputs, call.named_inputs)
+        and further_versions(before) == further_versions(call)
     )
 
 

@@ -122,7 +122,7 @@ class _Running:
         )
         self._run: Forward = as_called(modules, run)
         if BF16 in words:
-            self._run = with_autocast(self._run, type(modules[-1]).__name__)
+            self._run = with_autocast(self._run, modules)
         self._given = as_leaves((self.calls[0].inputs, self.calls[0].named_inputs))
         self._clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.monotonic_ns
         self._times_ns = [0] * len(self._parameters)

@@ -36,7 +36,7 @@ from torch.utils.checkpoint import checkpoint
 from byteprophet.errors import first_line, warn
 from byteprophet.job.strategy import Region
 from byteprophet.torch.regions.buffers import ChangedBuffers
-from byteprophet.torch.regions.calls import same
+from byteprophet.torch.regions.calls import same, versions_of
 
 Forward = Callable[..., Any]
 _KINDS = ("cpu", "cuda")
@@ -125,6 +125,8 @@ class RegionForward:
             why = "its input is not what the module before it returned"
         elif not same(state.further, (inputs[1:], named)):
             why = "its further inputs differ"
+        elif state.versions != versions_of(state.further):
+            why = "its further inputs were changed in place before it"
         elif state.modes != _modes():
             why = "gradients or autocast are switched otherwise around it"
         if why:
@@ -169,22 +171,25 @@ def _uncut() -> Iterator[None]:
 class _State(threading.local):
     """``place``: of the module that must be called next; 0: of none.
 
-    ``output``: what the last module will return. ``further``: the inputs that all modules get.
-    ``stand_in``: what the others return in this pass. ``modes``: ``_modes`` of the first call.
+    ``output``: what the last module will return. ``further``: the inputs that all modules get, and
+    ``versions`` of them. ``stand_in``: what the others return in this pass. ``modes``: ``_modes``
+    of the first call.
     """
 
     place = 0
     output: Any = None
     further: tuple[Any, ...] = ()
+    versions: tuple[int, ...] = ()
     stand_in: _StandIn | None = None
     modes: tuple[object, ...] = ()
 
     def begin(self, output: Any, further: tuple[Any, ...], stand_in: _StandIn) -> None:
         self.place, self.output, self.further = 1, output, further
+        self.versions = versions_of(further)
         self.stand_in, self.modes = stand_in, _modes()
 
     def end(self) -> None:
-        self.place, self.output, self.further = 0, None, ()
+        self.place, self.output, self.further, self.versions = 0, None, (), ()
         self.stand_in, self.modes = None, ()
 
 
@@ -220,11 +225,15 @@ class _StandIn(Tensor):
 
 
 class Replaced:
-    """Stands in the place of a module's forward. A copy of the module does not have it."""
+    """Stands in the place of a module's forward, with its signature.
+
+    A copy of the module does not have it.
+    """
 
     def __init__(self, module: nn.Module, call: Forward) -> None:
         self._module = module
         self._call = call
+        self.__wrapped__ = module.forward  # whose signature ``inspect`` shows
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run in place of the forward."""

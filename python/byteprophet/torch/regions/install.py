@@ -96,15 +96,15 @@ def install(
     """
     if model in _installed or not strategy.changes_model:
         return
-    _installed.add(model)
     _install_regions(model, called or model, strategy.regions, path)
     if strategy.autocast:
         _install_autocast(model)
+    _installed.add(model)  # a strategy that is refused is none
 
 
 def _install_autocast(model: nn.Module) -> None:
     plain = model.forward
-    cast = with_autocast(plain, type(model).__name__)
+    cast = with_autocast(plain, [model])
 
     def forward(*inputs: Any, **named: Any) -> Any:
         trains = model.training and torch.is_grad_enabled()
