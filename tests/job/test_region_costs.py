@@ -24,6 +24,7 @@ COSTS = RegionCosts(
             ("a.weight", "a.bias"),
             {"eager": ModeCost(5, 9, (9, 4)), "compiled": ModeCost(4, 8, (8, 8), 1000)},
             {"recomputed": "it draws lots"},
+            "abc",
         )
     },
     (("c",),),

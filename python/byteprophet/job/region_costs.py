@@ -45,11 +45,13 @@ class RegionCost:
     """``modes``: by the name of a mode (``Region.mode``); "eager" is always there.
 
     ``parameters``: names, in the order of ``ready_ns``. ``refused``: why a mode cannot be used.
+    ``structure``: a digest of its modules and inputs; with another one, it costs something else.
     """
 
     parameters: tuple[str, ...]
     modes: Mapping[str, ModeCost]
     refused: Mapping[str, str]
+    structure: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def _costs(data: Any) -> RegionCosts:
             tuple(map(_text, row["parameters"])),
             {name: _mode(mode, len(row["parameters"])) for name, mode in row["modes"].items()},
             {name: _text(reason) for name, reason in row["refused"].items()},
+            _text(row.get("structure", "")),
         )
         for row in data["regions"]
     }

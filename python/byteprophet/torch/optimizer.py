@@ -323,7 +323,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
 
         names = distributed._front.parameter_names()
         own = [(names[id(each)], each) for each in parameters]
-        measure_and_end(optimizer, own, settings, shardable=elementwise)
+        measure_and_end(optimizer, own, settings, model, shardable=elementwise)
     elif given is not None:
         _install(given, model, parameters, settings.strategy)
     return optimizer

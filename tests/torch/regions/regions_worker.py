@@ -2,7 +2,8 @@
 
 Under each sync once without a strategy, and with each ``FOLDER/SYNC/*.json``, with overlap and
 without. The parameters that training ends with go to ``FOLDER/SYNC/rank-<rank>.txt``, one line per
-training. The sync "torch" is DistributedDataParallel without a word of byteprophet.
+training. The sync "torch" is DistributedDataParallel without a word of byteprophet. With
+``SYNC:inner``, the optimizer is given the model, and another module calls it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,13 @@ def train(sync: str, rank: int, strategy: Path | None) -> str:
     torch.manual_seed(3)
     network = nn.Sequential(*(Block() for _ in range(4)), nn.Linear(16, 2))
     model: nn.Module = network
+    sync, _, inner = sync.partition(":")
     optimizer: Any = torch.optim.Adam(network.parameters(), lr=0.01)
     if sync == "torch":
         model = nn.parallel.DistributedDataParallel(network)
+    elif inner:
+        model = nn.Sequential(network)
+        optimizer = bps.DistributedOptimizer(optimizer, model=network, sync=sync)
     else:
         optimizer = bps.DistributedOptimizer(
             optimizer, network.named_parameters(), sync=sync, strategy=strategy

@@ -2,8 +2,9 @@
 
 ``byteprophet optimize`` runs the recorded command once more, as one worker, with
 ``BYTEPROPHET_REGION_COSTS`` set. The first passes run as always. The third training pass, or the
-fourth of a script with ``DistributedOptimizer``, is recorded (``calls.py``), and gives regions
-their inputs. Regions of equal structure are measured once.
+fourth if ``DistributedOptimizer`` was not given the model, is recorded (``calls.py``), and gives
+regions their inputs. Regions of equal structure are measured once. What was measured before counts
+if modules and inputs are still alike.
 
 With ``BYTEPROPHET_REGION_MEMORY``, the process does not end then, but after the iterations in which
 it measures memory (``memory_probe.py``).
@@ -16,6 +17,7 @@ depends on which of them can be recomputed.
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from byteprophet import _leaving
+from byteprophet.digests import digest_of
 from byteprophet.errors import warn
 from byteprophet.job.region_costs import (
     ModeCost,
@@ -56,18 +59,23 @@ def measure_and_end(
     optimizer: Optimizer,
     named: Sequence[tuple[str, Tensor]],
     settings: RuntimeSettings,
+    model: nn.Module | None,
     *,
     shardable: bool,
 ) -> None:
-    """Measure the model that holds the parameters ``named``, once its first forward pass begins.
+    """Measure ``model``, which a strategy's regions would be installed in.
 
-    ``shardable``: whether ``optimizer`` may update shards of them.
+    If it is None, that is the one that holds the parameters ``named``, once its first forward pass
+    begins. ``shardable``: whether ``optimizer`` may update shards of them.
     """
 
     def found(model: nn.Module) -> None:
         measure_model_and_end(model, lambda: optimizer, named, settings, shardable=shardable)
 
-    at_first_forward([parameter for _, parameter in named], found)
+    if model is None:
+        at_first_forward([parameter for _, parameter in named], found)
+    else:
+        found(model)
 
 
 def measure_model_and_end(
@@ -123,7 +131,6 @@ def _measure(
     all_units = tuple(tuple(unit.paths for unit in chain) for chain in found)
     units = max(all_units[1:], key=len, default=all_units[0])
     in_any_case = {*units} if settings.region_memory else set()
-    regions = _known(path, all_units, modes)
     calls = {call.path: call for call in _all_calls(root)}
     twice_asked = any(RECOMPUTED in mode.split("-") for mode in modes)
 
@@ -139,6 +146,8 @@ def _measure(
 
     def kind(modules: Unit) -> Hashable:
         return structure(modules), not_twice(modules)
+
+    regions = _known(path, all_units, modes, lambda modules: _digest(structure(modules)))
 
     measured: dict[Hashable, Unit] = {kind(modules): modules for modules in regions}
     unmeasured: list[Unit] = []
@@ -163,6 +172,7 @@ def _measure(
         held = region_parameters([call.module for call in run])
         trained = [id(parameter) in names for parameter in held]
         parameters = tuple(names[id(parameter)] for parameter in itertools.compress(held, trained))
+        alike = _digest(structure(modules))
         twin = measured.setdefault(kind(modules), modules)
         said = ", ".join(module or "the whole model" for module in modules)
         if twin == modules and twin not in regions:
@@ -170,13 +180,13 @@ def _measure(
             costs, refused = measure_region(run, (EAGER, *modes), not_twice(modules))
             if EAGER in costs:
                 costs = {mode: _of_some(cost, trained) for mode, cost in costs.items()}
-                regions[modules] = RegionCost(parameters, costs, refused)
+                regions[modules] = RegionCost(parameters, costs, refused, alike)
                 print(f"regions: {len(measured)} measured, the last: {said}", flush=True)
             else:
                 warn(f"{said}: not measured: {refused[EAGER]}")
         elif twin in regions:
             known = regions[twin]
-            regions[modules] = RegionCost(parameters, known.modes, known.refused)
+            regions[modules] = RegionCost(parameters, known.modes, known.refused, alike)
         write_region_costs(path, RegionCosts(all_units, regions, (*unmeasured, *runs[number:])))
     return units, _told({unit: not_twice(unit) for unit in units})
 
@@ -199,9 +209,15 @@ def _of_some(cost: ModeCost, trained: Sequence[bool]) -> ModeCost:
 
 
 def _known(
-    path: Path, all_units: tuple[tuple[Unit, ...], ...], modes: Sequence[str]
+    path: Path,
+    all_units: tuple[tuple[Unit, ...], ...],
+    modes: Sequence[str],
+    structure: Callable[[Unit], str],
 ) -> dict[Unit, RegionCost]:
-    """What was measured before of the same model, if it is all that is asked for."""
+    """What was measured before of the same model, if it is all that is asked for.
+
+    ``structure``: the digest of what a region is now.
+    """
     if not path.exists():
         return {}
     known = read_region_costs(path)
@@ -210,7 +226,7 @@ def _known(
     return {
         modules: region
         for modules, region in known.regions.items()
-        if {*modes} <= {*region.modes, *region.refused}
+        if {*modes} <= {*region.modes, *region.refused} and region.structure == structure(modules)
     }
 
 
@@ -219,6 +235,11 @@ def _structure(calls: Sequence[ModuleCall]) -> Hashable:
     first = calls[0]
     given = (first.inputs, tuple(sorted(first.named_inputs.items())))
     return tuple(_shape(call.module) for call in calls), repr(_input_shape(given))
+
+
+def _digest(structure: Hashable) -> str:
+    """The same in another process, in which objects have other addresses."""
+    return digest_of(re.sub(r"\b0x[0-9a-f]+", "", repr(structure)))
 
 
 def _shape(module: nn.Module) -> Hashable:
