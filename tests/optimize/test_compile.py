@@ -12,7 +12,7 @@ from small_jobs import random_job, region_costs_of, with_runtime
 
 from byteprophet.job import Cluster, Host, Job, Model, Parameter, Strategy, Times
 from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts
-from byteprophet.job.strategy import ALL_REDUCE, COMPILED, EAGER, OURS, Region
+from byteprophet.job.strategy import ALL_REDUCE, BF16, COMPILED, EAGER, OURS, Region
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Hints, NeedsRegionCosts
 from byteprophet.optimize.passes.compile import Compile
@@ -159,6 +159,23 @@ def test_theorems_speak_of_gradients_as_they_travel() -> None:
     hints = Hints(link=SerialLink.of(job, (13_000_000, 26_000_000)))
     found = RegionChanges(by, job, hints).expected(strategy, names, fuses=True)
     assert found.gain_ns == 30_000_000 - 33_000_000
+
+
+def test_a_region_must_be_faster_in_the_precision_of_the_job() -> None:
+    """Compiled, these save nothing in single precision, and half of their time in bfloat16."""
+    job = random_job(3, 2)
+    plain, fast = (ModeCost(0, took_ns, (took_ns, took_ns)) for took_ns in (100, 50))
+    modes = {EAGER: plain, COMPILED: plain, BF16: plain, f"{COMPILED}-{BF16}": fast}
+    whole, run = ("",), ("p0", "p1")
+    regions = {modules: RegionCost(job.model.names, modes, {}) for modules in (whole, run)}
+    by = learned(job, RegionCosts(((whole,), (run,)), regions))
+    cast = by.changed(job, replace(job.strategy, autocast=True))
+    assert cast is not None
+    assert [*by.starts(job), *by.moves(job, Hints())] == []
+    for moves in (by.starts(cast), by.moves(cast, Hints())):
+        assert Region(run, compiled=True) in [
+            region for move in moves for region in move.job.strategy.regions
+        ]
 
 
 def test_a_job_that_has_regions_already_is_left_alone() -> None:

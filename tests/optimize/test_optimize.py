@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from byteprophet.cli.main import run_cli
+from byteprophet.errors import JobFailed
 from byteprophet.job.strategy_file import read_strategy_file
 
 from ..namespaces import why_not_permitted
@@ -30,6 +31,10 @@ def optimized(run: Path, options: str) -> dict[str, Any]:
     assert result["predicted_ns"] < result["baseline_ns"]
     assert sum(each["gain_ns"] for each in result["decisions"]) > 0
     return result
+
+
+def _failing(*_: object) -> NoReturn:
+    raise JobFailed("worker-0 ended with status 1")
 
 
 def install(folder: Path) -> None:
@@ -52,6 +57,17 @@ def test_a_job_with_one_bucket_gains(
     assert "measured" not in result
     tried = read_strategy_file(Path("tried/trials/trial-1.json"))
     assert read_strategy_file(Path(result["strategy"])) == tried
+
+    # What was found is there, too, if a run that measures it fails.
+    with monkeypatch.context() as broken:
+        broken.setattr("byteprophet.cli.optimize.apply", _failing)
+        options = ["--budget-s", "1", "--pass", "tensor-fusion", "--apply", "--out", "broken"]
+        assert run_cli(["optimize", str(run), *options, "--json", "broken.json"]) == 1
+    told = json.loads(Path("broken.json").read_text())
+    assert told["predicted_ns"] > 0
+    assert "measured" not in told
+    data = Page(Path("broken/optimization.html").read_text(encoding="utf-8")).data
+    assert data["predicted_ns"] == told["predicted_ns"]
 
     # A pass that another package brings along takes part, and its strategy is the one that runs.
     install(tmp_path / "site")

@@ -71,7 +71,13 @@ def test_a_search_that_was_stopped_behind_a_better_one_hides_nothing(tmp_path: P
     assert found.best.decisions == best.decisions
 
 
-def test_a_strategy_of_the_user_is_not_replaced(tmp_path: Path) -> None:
+def _stopped(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_strategy_of_the_user_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = random_job(3, 12)
     Resume(tmp_path).refuse_others()
     found = search(job, PASSES, budget_s=600.0).best
@@ -80,6 +86,13 @@ def test_a_strategy_of_the_user_is_not_replaced(tmp_path: Path) -> None:
     Resume(tmp_path).refuse_others()  # a search saved it
     Resume(tmp_path).keep(Candidate(job, 1), job)  # another one was stopped
     Resume(tmp_path).refuse_others()
+    with monkeypatch.context() as stopped:
+        stopped.setattr("byteprophet.optimize.resume.write_strategy", _stopped)
+        with pytest.raises(KeyboardInterrupt):
+            Resume(tmp_path).end(used_by(random_job(4, 12), job), ())
+    Resume(tmp_path).refuse_others()  # one was stopped before it had replaced the strategy
+    Resume(tmp_path).end(used, found.decisions)
+    assert "replaces" not in (tmp_path / "decisions.json").read_text()
     write_strategy(strategy_path(tmp_path), used_by(job, job))
     with pytest.raises(UserError, match=r"strategy\.json: was not saved by this command"):
         Resume(tmp_path).refuse_others()

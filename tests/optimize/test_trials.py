@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from small_jobs import random_job, with_runtime
 
+from byteprophet.errors import JobFailed
 from byteprophet.job import Job, Policy
 from byteprophet.job.strategy_file import write_strategy
 from byteprophet.launcher import JobResult, JobSpec
@@ -47,13 +48,17 @@ class Machine:
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.stop_after = 1000
+        self.broken = ""
+        """Runs with this in their names fail."""
 
     def run_job(self, spec: JobSpec) -> JobResult:
         """Raises KeyboardInterrupt once ``stop_after`` runs have been made."""
         if len(self.ran) == self.stop_after:
             raise KeyboardInterrupt
-        self.ran.append(spec.run_directory.name.split("-", 1)[1])
-        return JobResult(0, (), None, 1.0)
+        name = spec.run_directory.name.split("-", 1)[1]
+        self.ran.append(name)
+        fails = bool(self.broken) and self.broken in name
+        return JobResult(int(fails), (), "worker-0 ended" if fails else None, 1.0)
 
     def measure_run(self, run: Run) -> Any:
         """The times of a run."""
@@ -126,6 +131,25 @@ def test_trials_go_on_where_they_were_stopped(
     machine.stop_after = 1000
     assert [trial.ratios for trial in tried()] == [(0.5,) * 3] * 2
     assert len(machine.ran) == 9
+
+
+def test_a_candidate_that_fails_is_left_out(
+    machine: Machine, tried: Callable[[], list[Trial]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.broken = "trial-2"
+    (trial,) = tried()
+    assert trial.ratios == (0.5,) * 3
+    assert "without trial 2: worker-0 ended" in capsys.readouterr().out
+    assert machine.ran.count("trial-2") == 1
+
+
+@pytest.mark.parametrize("broken", ["trial", BASELINE.replace(" ", "-")])
+def test_a_trial_needs_the_recorded_job_and_a_candidate(
+    broken: str, machine: Machine, tried: Callable[[], list[Trial]]
+) -> None:
+    machine.broken = broken
+    with pytest.raises(JobFailed, match="every candidate failed" if broken == "trial" else "ended"):
+        tried()
 
 
 def test_without_candidates_nothing_runs(tmp_path: Path, machine: Machine, job: Job) -> None:

@@ -17,7 +17,7 @@ from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.job.strategy_file import strategy_path
 from byteprophet.measure.run import Run
-from byteprophet.optimize.apply import OPTIMISED, apply, check_repeatable
+from byteprophet.optimize.apply import OPTIMISED, Applied, apply, check_repeatable
 from byteprophet.optimize.compression import check_may_compress, compressed_where_faster
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
@@ -244,7 +244,6 @@ def optimize(
         moved,
         rounds,
     )
-    applied = None
     saved = resume.end(outcome.used if outcome.gains else None, outcome.moves)
     additions = would_add(
         plainly.best.job if outcome.job.strategy.compressors else outcome.job,
@@ -257,6 +256,20 @@ def optimize(
         corrections=corrections,
         say=say,
     )
+    data = outcome.as_json(None if saved is None else str(saved), [*allowed, *rules])
+    data["would_add"] = [each.as_json() for each in additions]
+    if tried:
+        data["trials"] = [each.as_json(found.start.iteration_ns) for each in tried]
+
+    def save(applied: Applied | None) -> None:
+        told = plain(run.resolve().name, outcome, chosen, additions, tried, applied)
+        _write_page(directory, outcome, told)
+        if json_file is not None:
+            measured_too = {} if applied is None else {"measured": applied.as_json()}
+            write_whole(json_file, json.dumps(data | measured_too, indent=1) + "\n")
+
+    _write_traces(directory, outcome)
+    save(None)  # a run of --apply may fail
     console = table_console()
     console.print(outcome_table(outcome))
     if saved is None:
@@ -267,33 +280,24 @@ def optimize(
             strategies = {OPTIMISED: (outcome.used, saved)}
             kept = directory / "rounds.json"
             applied = apply(recorded.config, strategies, directory / "runs", rounds, say, kept)
+            save(applied)
             console.print(applied_table(outcome, applied))
     if not trials and transports:
         there = " or ".join(TRANSPORTS[each] for each in transports)
         console.print(f"not looked at without --trials: the job {there}")
     for each in additions:
         console.print(each.text, soft_wrap=True)
-    name = run.resolve().name
-    _write(directory, outcome, plain(name, outcome, chosen, additions, tried, applied))
     for what, file in (("page", PAGE), ("trace before", BEFORE), ("trace after", AFTER)):
         console.print(f"{what}: {directory / file}", soft_wrap=True)
-    if json_file is not None:
-        data: dict[str, Any] = outcome.as_json(
-            None if saved is None else str(saved), [*allowed, *rules]
-        )
-        data["would_add"] = [each.as_json() for each in additions]
-        if tried:
-            data["trials"] = [each.as_json(found.start.iteration_ns) for each in tried]
-        if applied is not None:
-            data["measured"] = applied.as_json()
-        write_whole(json_file, json.dumps(data, indent=1) + "\n")
     return 0
 
 
-def _write(directory: Path, outcome: Outcome, data: dict[str, Any]) -> None:
-    """Write the page and the traces."""
-    both = outcome.before, outcome.after
-    for played, name in zip(both, (BEFORE, AFTER), strict=True):
+def _write_traces(directory: Path, outcome: Outcome) -> None:
+    for played, name in ((outcome.before, BEFORE), (outcome.after, AFTER)):
         write_lanes(directory / name, last_iterations(played))
+
+
+def _write_page(directory: Path, outcome: Outcome, data: dict[str, Any]) -> None:
+    both = outcome.before, outcome.after
     before, after = (one_iteration(played, outcome.typical) for played in both)
     write_optimization(directory / PAGE, data, before, after)

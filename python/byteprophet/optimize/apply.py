@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet.errors import UserError
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
@@ -78,20 +78,23 @@ def apply(
     rounds: int,
     progress: Callable[[str], None],
     kept: Path | None = None,
+    *,
+    may_fail: bool = False,
 ) -> Applied:
     """Run the job of ``config`` (a run's ``config.toml``) ``rounds`` times each way.
 
     ``strategies``: by variant, what a strategy file holds, and the file; the recorded job runs
     besides. Run directories are made in ``runs``. ``kept``: a file for the runs that have finished;
-    those that it has are not made again. Raises UserError before anything starts if the job cannot
-    be run here, JobFailed if a run fails.
+    those that it has are not made again. ``may_fail``: a strategy whose run fails is left out.
+    Raises UserError before anything starts if the job cannot be run here, JobFailed if a run fails.
     """
     specs = {BASELINE: recorded_again(config, runs)}
     for variant, (used, path) in strategies.items():
         specs[variant] = with_strategy(specs[BASELINE], used, path)
     digests = {BASELINE: digest_of_config(config)}
     digests |= {variant: used.digest for variant, (used, _) in strategies.items()}
-    return run_in_turn(specs, runs, rounds, progress, Rounds(kept, digests))
+    finished = Rounds(kept, digests)
+    return run_in_turn(specs, runs, rounds, progress, finished, may_fail=may_fail)
 
 
 def run_in_turn(
@@ -100,21 +103,36 @@ def run_in_turn(
     rounds: int,
     progress: Callable[[str], None],
     finished: Rounds,
+    *,
+    may_fail: bool = False,
 ) -> Applied:
     """Run each of ``specs``, recorded jobs by variant, ``rounds`` times, in turn.
 
-    Run directories are made in ``runs``. Runs that have ``finished`` are not made again. Raises
-    UserError before anything starts if a job cannot be run here, JobFailed if a run fails.
+    Run directories are made in ``runs``. Runs that have ``finished`` are not made again.
+    ``may_fail``: a variant but ``BASELINE`` is left out if one of its runs fails or cannot be
+    measured, and ``progress`` is told why. Raises UserError before anything starts if a job cannot
+    be run here, JobFailed if a run fails.
     """
+    left = {*specs}
     for spec in specs.values():
         check_job(spec)
     for number in range(1, rounds + 1):
-        for variant, spec in specs.items():
-            if finished.done(variant) >= number:
+        for variant in specs:
+            if variant not in left or finished.done(variant) >= number:
                 continue
             progress(f"round {number} of {rounds}: {variant}")
-            directory = make_run_directory(runs, variant)
-            run_job(replace(spec, run_directory=directory)).check()
-            measured = measure_run(Run(directory))
-            finished.add(variant, measured.iteration_ns[warmup_of(measured) :])
-    return Applied({name: finished.iteration_ns(name, rounds) for name in specs})
+            try:
+                finished.add(variant, _run_once(specs[variant], make_run_directory(runs, variant)))
+            except (UserError, JobFailed) as error:
+                if not may_fail or variant == BASELINE:
+                    raise
+                progress(f"without {variant}: {error}")
+                left.remove(variant)
+    return Applied({name: finished.iteration_ns(name, rounds) for name in specs if name in left})
+
+
+def _run_once(spec: JobSpec, directory: Path) -> Int64Array:
+    """The iterations of one run, which leaves its files in ``directory``."""
+    run_job(replace(spec, run_directory=directory)).check()
+    measured = measure_run(Run(directory))
+    return measured.iteration_ns[warmup_of(measured) :]

@@ -20,6 +20,7 @@ from byteprophet.job.region_memory import RegionMemory, read_region_memory
 from byteprophet.job.strategy import BF16, COMPILED, EAGER, RECOMPUTED, Region
 from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.recorded_spec import spec_of_run
+from byteprophet.launcher.spec import WEEK_S
 from byteprophet.observe import recording
 from byteprophet.optimize.recorded import check_given
 from byteprophet.runtime_settings import (
@@ -77,8 +78,9 @@ def measure_region_costs(
 
     ``config``: a run's ``config.toml``. ``directory``: where the files and the run are kept.
     ``budget_s``: no region begins to be measured after so many seconds of measuring regions.
-    ``memory``: measure also what iterations take, for every mix of recomputed units. Raises
-    UserError if the script's model cannot be measured, JobFailed if its run fails.
+    ``memory``: measure also what iterations take, for every mix of recomputed units; all units are
+    measured then, however long that takes. Raises UserError if the script's model cannot be
+    measured, JobFailed if its run fails.
     """
     make_directory(directory)
     path = directory.resolve() / _COSTS
@@ -113,7 +115,7 @@ def measure_region_costs(
         server_bandwidth_bps={},
         steps=(),
         namespaces=False,
-        timeout_s=budget_s + _OTHER_S,
+        timeout_s=WEEK_S if memory else budget_s + _OTHER_S,
         environment=environment,
     )
     check_job(spec)

@@ -53,7 +53,8 @@ class Resume:
         if not path.exists():
             return
         try:
-            known = read_strategy_file(path).digest == _read(path)["strategy"]
+            decisions = _read(path)
+            known = _digest(path) in (decisions["strategy"], decisions.get("replaces"))
         except (UserError, KeyError):
             known = False
         if not known:
@@ -114,10 +115,34 @@ def _beside(strategy: Path) -> Path:
 
 
 def _write(path: Path, used: Used, decisions: Sequence[Decision]) -> None:
-    data = {"schema": SCHEMA, "strategy": used.digest}
+    """Write a strategy, and beside it the decisions that led to it.
+
+    Until the strategy is there, the decisions also know the one that it replaces, so that a search
+    that is stopped in between leaves what a later one knows.
+    """
+    replaced = _digest(path) if path.exists() else ""
+    _write_decisions(path, used, decisions, replaced)
+    write_strategy(path, used)
+    if replaced:
+        _write_decisions(path, used, decisions)
+
+
+def _write_decisions(
+    path: Path, used: Used, decisions: Sequence[Decision], replaced: str = ""
+) -> None:
+    data: dict[str, Any] = {"schema": SCHEMA, "strategy": used.digest}
+    if replaced:
+        data["replaces"] = replaced
     data["decisions"] = [asdict(decision) for decision in decisions]
     write_whole(_beside(path), json.dumps(data, indent=1) + "\n")
-    write_strategy(path, used)
+
+
+def _digest(path: Path) -> str:
+    """Of the strategy in ``path``; "" if the file is damaged."""
+    try:
+        return read_strategy_file(path).digest
+    except UserError:
+        return ""
 
 
 def _remove(path: Path) -> None:

@@ -5,7 +5,7 @@ candidates differ, so the best candidate of each is run once, beside the recorde
 different transports come first. The fastest of several runs was also a lucky one. So it runs again,
 twice in turn with the recorded job and with those that came close; the median of its rounds counts.
 So does the recorded command as it ran under a transport of these: what the search has changed there
-must pay in the job, too.
+must pay in the job, too. A candidate whose run fails is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from byteprophet.errors import JobFailed
 from byteprophet.job import Job
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.optimize.apply import BASELINE, Applied, apply
@@ -81,7 +82,8 @@ def try_candidates(
 
     ``config``: a run's ``config.toml``; ``recorded``: its job. ``directory``: where strategies and
     runs are kept; runs of these candidates that have finished there are not made again. ``starts``:
-    the recorded command under other transports, as it ran there.
+    the recorded command under other transports, as it ran there. Raises JobFailed if the recorded
+    job fails, or every candidate does.
     """
     if not candidates:
         return []
@@ -89,22 +91,32 @@ def try_candidates(
     named = {f"trial {number}": candidate for number, candidate in enumerate(candidates, 1)}
     strategies = _strategies(named, recorded, directory)
     runs, kept = directory / "runs", directory / "rounds"
-    first = apply(config, strategies, runs, 1, progress, kept / "first.json")
-    ratios = _ratios(first, strategies)
-    fastest = min(ratio for (ratio,) in ratios.values())
+    first = apply(config, strategies, runs, 1, progress, kept / "first.json", may_fail=True)
+    ratios = _ratios(first)
+    fastest = min((ratio for (ratio,) in ratios.values()), default=1.0)
     again: list[str] = []
     if fastest < 1:
-        again = [name for name in named if ratios[name][0] <= _CLOSE * fastest]
+        again = [name for name in ratios if ratios[name][0] <= _CLOSE * fastest]
         changed = enumerate(_changed([named[name] for name in again], starts), 1)
         added = {f"{_START} {number}": start for number, start in changed}
         named |= added
         strategies |= _strategies(added, recorded, directory)
         again += added
         close = {name: strategies[name] for name in again}
-        more = apply(config, close, runs, _MORE_ROUNDS, progress, kept / "again.json")
-        for name, further in _ratios(more, close).items():
-            ratios[name] = (*ratios.get(name, ()), *further)
-    trials = {name: Trial(candidate, ratios[name]) for name, candidate in named.items()}
+        more = apply(
+            config, close, runs, _MORE_ROUNDS, progress, kept / "again.json", may_fail=True
+        )
+        further = _ratios(more)
+        for name in again:
+            if name in further:
+                ratios[name] = (*ratios.get(name, ()), *further[name])
+            else:
+                ratios.pop(name, None)
+    if not ratios:
+        raise JobFailed(
+            f"--trials: every candidate failed, as said above; their runs are in {runs}"
+        )
+    trials = {name: Trial(named[name], of) for name, of in ratios.items()}
     ordered = sorted(trials, key=lambda name: (name not in again, trials[name].ratio))
     return [trials[name] for name in ordered]
 
@@ -134,10 +146,11 @@ def _strategies(
     return strategies
 
 
-def _ratios(applied: Applied, variants: Iterable[str]) -> dict[str, tuple[float, ...]]:
-    """By variant, the median iteration of each round over the recorded job's in that round."""
+def _ratios(applied: Applied) -> dict[str, tuple[float, ...]]:
+    """By strategy, the median iteration of each round over the recorded job's in that round."""
     was_ns = applied.rounds_ns(BASELINE)
     return {
         name: tuple(is_ns / was for is_ns, was in zip(applied.rounds_ns(name), was_ns, strict=True))
-        for name in variants
+        for name in applied.iteration_ns
+        if name != BASELINE
     }

@@ -54,12 +54,13 @@ class Compile(Computing):
 
     def starts(self, job: Job) -> Iterator[Move]:
         """The whole model, and regions of equal length over all of a chain: all twins alike."""
+        autocast = job.strategy.autocast
         for chain in self.costs.chains:
             for length in range(1, len(chain) + 1):
                 regions = [
                     region
                     for first in range(0, len(chain), length)
-                    if (region := self._region(chain[first : first + length])) is not None
+                    if (region := self._region(chain[first : first + length], autocast)) is not None
                 ]
                 strategy = in_regions(job.strategy, regions)
                 if not regions or not self.can_make(job, strategy):
@@ -105,10 +106,10 @@ class Compile(Computing):
             taken = [region for region in regions if region.modules[0] in places]
             if len(taken) < len(regions):
                 continue  # another chain's regions would overlap with this one's
-            yield from self._changes_of(chain, taken, places)
+            yield from self._changes_of(chain, taken, places, job.strategy.autocast)
 
     def _changes_of(
-        self, chain: _Chain, taken: list[Region], places: dict[str, int]
+        self, chain: _Chain, taken: list[Region], places: dict[str, int], autocast: bool
     ) -> Iterator[_Change]:
         spans = sorted((places[each.modules[0]], _length(chain, each, places)) for each in taken)
         covered = {first + n for first, length in spans for n in range(length)}
@@ -121,23 +122,28 @@ class Compile(Computing):
             run = chain[first : first + length]
             where = "+".join(unit[0] for unit in run)
             if not compiled:
-                yield from self._changed(f"compile {where}", run, others, [run])
+                yield from self._changed(f"compile {where}", run, others, [run], autocast)
                 continue
             yield _Change(f"do not compile {where}", run, tuple(others), fuses=False)
             for at in sorted({1, length // 2, length - 1} & set(range(1, length))):
                 parts = [run[:at], run[at:]]
-                yield from self._changed(f"split {where} after {at}", run, others, parts)
+                yield from self._changed(f"split {where} after {at}", run, others, parts, autocast)
         for (first, _, one), (second, further, other) in pairwise(runs):
             if one or other:
                 others = [each for at, each in by_first.items() if at not in (first, second)]
                 both = chain[first : second + further]
                 where = "+".join(unit[0] for unit in both)
-                yield from self._changed(f"compile {where} as one", both, others, [both])
+                yield from self._changed(f"compile {where} as one", both, others, [both], autocast)
 
     def _changed(
-        self, what: str, run: _Chain, others: list[Region], parts: Sequence[_Chain]
+        self,
+        what: str,
+        run: _Chain,
+        others: list[Region],
+        parts: Sequence[_Chain],
+        autocast: bool,
     ) -> Iterator[_Change]:
-        made = [region for part in parts if (region := self._region(part)) is not None]
+        made = [region for part in parts if (region := self._region(part, autocast)) is not None]
         if len(made) == len(parts):
             yield _Change(what, run, (*others, *made), fuses=len(parts) == 1)
 
@@ -148,21 +154,21 @@ class Compile(Computing):
             return []
         return [name for name in cost.parameters if name in plain.model.places]
 
-    def _region(self, units: _Chain) -> Region | None:
-        """``units`` as a compiled region, if that was measured, and is clearly faster alone."""
+    def _region(self, units: _Chain, autocast: bool) -> Region | None:
+        """``units`` as a compiled region, if that was measured, and is clearly faster alone.
+
+        ``autocast``: of the job, which computes all modules in the same precision.
+        """
         modules = _modules(units)
         cost = self.costs.regions.get(modules)
         if cost is None or not cost.parameters:
             return None
         region = Region(modules, compiled=True)
-        for autocast in (False, True):
-            plain = cost.modes.get(Region(modules).mode(autocast))
-            compiled = cost.modes.get(region.mode(autocast))
-            if plain is None or compiled is None:
-                continue
-            if compiled.both_ns <= (1 - _LEAST_SAVING) * plain.both_ns:
-                return region
-        return None
+        plain = cost.modes.get(Region(modules).mode(autocast))
+        compiled = cost.modes.get(region.mode(autocast))
+        if plain is None or compiled is None:
+            return None
+        return region if compiled.both_ns <= (1 - _LEAST_SAVING) * plain.both_ns else None
 
 
 @dataclass(frozen=True)
