@@ -22,14 +22,16 @@ def at_first_forward(
     Raises ``RuntimeError`` in the first forward of a module that holds only some of them. It says
     ``why`` the module is needed, and what to do ``instead``.
     """
-    wanted = {id(parameter) for parameter in parameters}
+    # Others may have the addresses of parameters that are freed before any forward.
+    wanted = {id(parameter): weakref.ref(parameter) for parameter in parameters}
 
     def before(module: nn.Module, _inputs: Any) -> None:
-        held = wanted & {id(parameter) for parameter in module.parameters()}
+        ours = ((id(each), each) for each in module.parameters() if id(each) in wanted)
+        held = {key for key, each in ours if wanted[key]() is each}
         if not held:
             return
         end()
-        if held != wanted:
+        if held != wanted.keys():
             raise RuntimeError(
                 f"byteprophet: {why}, but the script calls parts of the model, such as "
                 f"{type(module).__name__}, and no module that holds all parameters of the "
