@@ -256,7 +256,9 @@ def _memory_score(
         key: float(max(one.total - one.reserved for one in run.memory))
         for key, run in every.items()
     }
-    errors: list[list[float]] = [[], [], []]
+    errors: list[float] = []
+    naive: list[float] = []
+    shipped: list[float] = []
     constants = []
     failed = found = wrong = 0
     for fitted, held_out in fitted_and_tested(tested, others):
@@ -266,16 +268,18 @@ def _memory_score(
         constants.append(f"{besides / 2**30:.1f}")
         known = [row for row in held_out if row.memory_bytes]
         measured = [row.memory_bytes or 0.0 for row in known]
-        errors[0] += shares([peaks[id(row)] + besides for row in known], measured)
-        errors[1] += shares([typical] * len(measured), measured)
-        errors[2] += shares([peaks[id(row)] + reserved for row in known], measured)
+        errors += shares([peaks[id(row)] + besides for row in known], measured)
+        naive += shares([typical] * len(measured), measured)
+        shipped += shares([peaks[id(row)] + reserved for row in known], measured)
         fits = [(row.fits, peaks[id(row)] + besides <= limit) for row in held_out]
         failed += sum(not did for did, _ in fits)
         found += sum(not did and not does for did, does in fits)
         wrong += sum(did is not does for did, does in fits)
     return Score(
         "BLOOM's rehearsal: memory",
-        *errors,
+        errors,
+        naive,
+        shipped,
         f"BLOOM: {', '.join(constants)} GiB besides tensors; {found} of {failed} jobs that ran "
         f"out of memory found; {wrong} of {len(tested)} rows wrong",
     )
