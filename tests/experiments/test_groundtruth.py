@@ -109,11 +109,11 @@ def test_one_folder_for_both_holds_rows_out(
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (gzip.compress(b"header\nno size,0,float,1\n"), "not a table of nccl-tests"),
-        (gzip.compress(b"header\n4194304,0\n"), "not a table of nccl-tests"),
+        (gzip.compress(b"header\nno size,0,float,1\n", mtime=0), "not a table of nccl-tests"),
+        (gzip.compress(b"header\n4194304,0\n", mtime=0), "not a table of nccl-tests"),
         (b"no gzip", "is damaged: Not a gzipped file"),
-        (gzip.compress(bytes(1000))[:-9], "is damaged: "),
-        (gzip.compress(b"\xff"), "is damaged: "),
+        (gzip.compress(bytes(1000), mtime=0)[:-9], "is damaged: "),
+        (gzip.compress(b"\xff", mtime=0), "is damaged: "),
     ],
 )
 def test_damaged_tables_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
