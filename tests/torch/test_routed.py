@@ -111,7 +111,7 @@ def test_two_parameters_that_go_two_ways(
     own = _mesh_bytes(given)
     # An all-reduce of two ranks sends each byte once. Messages (orders, wishes) are small.
     for found in (first, second):
-        assert 10 * own <= found["sent_bytes"] <= 10 * own + 600
+        assert 10 * own <= found["sent_bytes"] <= 10 * own + 1200
     (run,) = Path("runs").iterdir()
     recorded = json.loads((run / "strategy.json").read_text())
     assert recorded["routes"] == json.loads(Path("mixed.json").read_text())["routes"]

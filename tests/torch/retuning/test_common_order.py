@@ -165,6 +165,22 @@ def test_a_new_optimizer_takes_over(make_network: Callable[..., Any]) -> None:
     assert len(worker.staged) == 2
 
 
+def test_what_is_in_flight_when_a_new_optimizer_takes_over_is_waited_for(
+    make_network: Callable[..., Any],
+) -> None:
+    knows = [knowing(MBIT, 10)] * 5 + [knowing(MBIT, 1000 * step) for step in range(1, 9)]
+    network = make_network(size=1, late_s=0.05)
+    worker = Worker(knows)
+    order = common_order(network.rank(), worker)
+    order.declare()
+    for step in range(len(knows)):
+        worker.step = step
+        if step > 5:
+            order.declare()
+        order.after_step("first", agreed=True)
+    assert worker.staged[-1][2] == knows[-1].ready_ns
+
+
 def test_a_rank_that_is_gone_is_said(make_network: Callable[..., Any]) -> None:
     network = make_network(size=2)
     order = common_order(network.rank(), Worker([knowing(MBIT, 10)]), timeout_s=0.2)

@@ -159,7 +159,7 @@ def test_two_transports_need_servers_and_ranks(
         (
             UNDER_WFBP,
             ["--servers", "0"],
-            "cannot be given one; byteps, ddp, allreduce, dear, dear-planned, fsdp2, mixed can",
+            "cannot be given a strategy; byteps, ddp, allreduce, dear, dear-planned, fsdp2, mixed",
         ),
     ],
 )

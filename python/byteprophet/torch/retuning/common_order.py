@@ -103,6 +103,7 @@ class CommonOrder:
         self._announce()
         if self._early:
             self._early -= 1
+            self._plan()  # what an earlier optimizer has asked, if anything: names are in use once
             self._ask()
             self._announce()
             self._plan()
