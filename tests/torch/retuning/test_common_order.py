@@ -169,7 +169,7 @@ def test_what_is_in_flight_when_a_new_optimizer_takes_over_is_waited_for(
     make_network: Callable[..., Any],
 ) -> None:
     knows = [knowing(MBIT, 10)] * 5 + [knowing(MBIT, 1000 * step) for step in range(1, 9)]
-    network = make_network(size=1, late_s=0.05)
+    network = make_network(size=1)
     worker = Worker(knows)
     order = common_order(network.rank(), worker)
     order.declare()
@@ -178,6 +178,8 @@ def test_what_is_in_flight_when_a_new_optimizer_takes_over_is_waited_for(
         if step > 5:
             order.declare()
         order.after_step("first", agreed=True)
+    sent = [name for _, name, _ in network.submitted if name == "byteprophet.order.times"]
+    assert len(worker.staged) == len(sent) > 5
     assert worker.staged[-1][2] == knows[-1].ready_ns
 
 
