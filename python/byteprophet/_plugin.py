@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -242,11 +242,7 @@ class Plugin:
         array = (_ReadyTime * len(ready_ns))(
             *(_ReadyTime(tensor, -1, time_ns, 0) for tensor, time_ns in ready_ns.items())
         )
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        if self._library.byteprophet_stage_order(
-            bandwidth_bps, array, len(ready_ns), error, _ERROR_BYTES
-        ):
-            raise ValueError(error.value.decode(errors="replace"))
+        _call(self._library.byteprophet_stage_order, bandwidth_bps, array, len(ready_ns))
         return since
 
     def _stage(
@@ -255,22 +251,16 @@ class Plugin:
         settings: Mapping[str, int],
         times: Sequence[tuple[int, int, int, int]],
     ) -> None:
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
         array = (_ReadyTime * len(times))(*(_ReadyTime(*time) for time in times))
-        refused = self._library.byteprophet_stage_plan(
-            at_iteration, _text(settings), array, len(times), error, _ERROR_BYTES
-        )
-        if refused:
-            raise ValueError(error.value.decode(errors="replace"))
+        stage = self._library.byteprophet_stage_plan
+        _call(stage, at_iteration, _text(settings), array, len(times))
 
     def change_settings(self, settings: Mapping[str, int]) -> None:
         """Have the policy take them over when the next iteration begins, whatever is staged.
 
         ``ValueError``, and nothing changes, if the policy refuses.
         """
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        if self._library.byteprophet_change_settings(_text(settings), error, _ERROR_BYTES):
-            raise ValueError(error.value.decode(errors="replace"))
+        _call(self._library.byteprophet_change_settings, _text(settings))
 
     def partition_bytes(self) -> int:
         """Of the current iteration, as the policy knows it; 0 where nothing is scheduled."""
@@ -326,6 +316,13 @@ def _load(framework: str) -> Plugin | None:
     os.environ["BYTEPS_PARTITION_BYTES"] = str(settings[schedulers.PARTITION])
     os.environ["BYTEPROPHET_SETTINGS"] = schedulers.settings_text(settings)
     return Plugin(ctypes.CDLL(str(native / _library(framework)), mode=ctypes.RTLD_GLOBAL))
+
+
+def _call(function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the library that may refuse; ``ValueError`` with its line if it does."""
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    if function(*arguments, error, _ERROR_BYTES):
+        raise ValueError(error.value.decode(errors="replace"))
 
 
 def _text(settings: Mapping[str, int]) -> bytes:

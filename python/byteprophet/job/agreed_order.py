@@ -22,16 +22,25 @@ def agreed_policy(job: Job) -> Policy:
 
     It stays as it is if it plans none, or has been given one, or if no link is limited.
     """
-    return _agreed(job.push_policy, job.cluster, _ready_ns(job))
+    policy = job.push_policy
+    return _agreed(policy, job.cluster, _ready_ns(job)) if _agrees(policy) else policy
 
 
 def agreed_policy_of(job: Job, served: Carried) -> Policy:
     """The same for ``job``, which has two transports, of which servers carry ``served``."""
+    policy = served.job.push_policy
+    if not _agrees(policy):
+        return policy
     ready_ns = _ready_ns(job)
     of_tensors = np.stack(
         [ready_ns[:, list(places)].max(axis=1) for places in served.parameters], axis=1
     )
-    return _agreed(served.job.push_policy, job.cluster, of_tensors, share_of_servers(job))
+    return _agreed(policy, job.cluster, of_tensors, share_of_servers(job))
+
+
+def _agrees(policy: Policy) -> bool:
+    settings = policy.settings
+    return bool(settings.get(COMMON_ORDER)) and not settings.get(PLANNED_FOR)
 
 
 def _ready_ns(job: Job) -> Int64Array:
@@ -41,8 +50,6 @@ def _ready_ns(job: Job) -> Int64Array:
 
 def _agreed(policy: Policy, cluster: Cluster, ready_ns: Int64Array, share: float = 1.0) -> Policy:
     """``share``: of workers' links, for what goes to servers."""
-    if not policy.settings.get(COMMON_ORDER) or policy.settings.get(PLANNED_FOR):
-        return policy
     own = [share * host.slower_bps for host in cluster.workers if host.slower_bps]
     served = [host.slower_bps for host in cluster.servers if host.slower_bps]
     if served:

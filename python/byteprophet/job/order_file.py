@@ -1,7 +1,7 @@
 """The file with the order on which the workers of a job agreed, ``order.json``.
 
-Rank 0 writes it into the run directory whenever they agree. The policy plans the order of all
-partitions from it (``prophet/policy/planned_order.h``).
+The first rank that pushes writes it into the run directory once it is in use. The policy plans the
+order of all partitions from it (``prophet/policy/planned_order.h``).
 """
 
 from __future__ import annotations

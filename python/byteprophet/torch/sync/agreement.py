@@ -101,22 +101,21 @@ class Table(_Exchange):
         return [values[start : start + self._columns] for start in starts]
 
 
-class Collection(_Exchange):
-    """Sends one integer of every rank to all ranks."""
+class Collection:
+    """Sends one integer of every rank to all ranks: a ``Table`` of one column."""
 
     def __init__(
         self, synchroniser: Synchroniser, name: str, value: int, what: str, call: Call = STEP
     ) -> None:
-        mine = [0] * synchroniser.size
-        mine[synchroniser.rank] = value
-        super().__init__(synchroniser, name, mine, what, call)
+        self._table = Table(synchroniser, name, [value], what, call)
+
+    def arrives_within(self, timeout_s: float) -> bool:
+        """See ``Table``."""
+        return self._table.arrives_within(timeout_s)
 
     def wait(self, timeout_s: float) -> list[int]:
-        """Wait for the integers, in rank order.
-
-        Raises ``TimedOut`` after ``timeout_s`` seconds, and ``RuntimeError`` if the sum failed.
-        """
-        return self._wait(timeout_s)
+        """Wait for the integers, in rank order. Raises what ``Table.wait`` does."""
+        return [value for (value,) in self._table.wait(timeout_s)]
 
 
 def agree(
