@@ -213,7 +213,7 @@ def test_the_order_in_use_is_written_and_since_when_these_tensors_have_one(
     assert read_order(tmp_path) is None  # its iteration never begins
     train(make_network(size=2), dict.fromkeys(range(2), knows))
     assert read_order(tmp_path) == Order(MBIT, {"first": 1000, "last": 500}, since=2)
-    knows.append(later)
+    knows += [later] * 2
     train(make_network(size=2), dict.fromkeys(range(2), knows))
     names = {0: "first", 1: "last"}
     ready = {names[tensor]: at_ns for tensor, at_ns in later.ready_ns.items()}

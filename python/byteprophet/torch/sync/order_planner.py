@@ -32,7 +32,7 @@ class OrderPlanner:
     def record(
         self, bandwidth_bps: int, ready_ns: Mapping[int, int], since: int, *, once_begun: int
     ) -> None:
-        """Have ``record_what_holds`` write this order once the iteration ``once_begun`` has begun.
+        """Have ``record_what_holds`` write this order once the iteration ``once_begun`` is over.
 
         ``since``: the first iteration with an order of these tensors.
         """
@@ -42,6 +42,6 @@ class OrderPlanner:
 
     def record_what_holds(self) -> None:
         """Write the order into the run directory, if there is a new one that is in use."""
-        if self._order is not None and self._plugin.iteration() >= self._begins:
+        if self._order is not None and self._plugin.iteration() > self._begins:
             record_order(self._order)
             self._order = None
