@@ -97,7 +97,7 @@ GENERATED = 6
 
 SEARCHED, ENGINE, SAMPLER, RANDOM = "search", "engine alone", "sampler + trials", "random + limits"
 _HAND_GAIN, _IDEAL, _HIT_RATE, _CORRELATION = 1.2, 1.25, 0.8, 0.9
-_WARMUP = 5  # iterations: the next ones have the workers' common order, and do not wait for it
+_WARMUP = 6  # iterations: workers agree on an order in five, and the next is the first in that one
 _NOISE = 0.01
 """Two runs of one job differ by about as much."""
 _progress = progress_of("strategy search")

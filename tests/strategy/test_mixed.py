@@ -249,15 +249,37 @@ def test_partitions_are_those_of_the_planned_share(
         strategy=replace(job.strategy, partition_bytes=partition_bytes),
     )
     made = built(recorded)
-    stays = {"partition_bytes": made_bytes, "partition_max_bytes": 0}
-    assert made.push_policy.settings == {**settings, **stays}
+    planned = {
+        **settings,
+        "partition_bytes": made_bytes,
+        "partition_max_bytes": 0,
+        "window_floor_bytes": made.push_policy.settings["window_floor_bytes"],
+    }
+    assert made.push_policy.settings == planned
     assert made.strategy.partition_bytes == made_bytes
     # A size that was given stays.
-    fixed = {**settings, "partition_bytes": partition_bytes, "partition_max_bytes": 0}
+    fixed_size = {"partition_bytes": partition_bytes, "partition_max_bytes": 0}
+    fixed = {**settings, **fixed_size}
     kept = built(replace(recorded, policy=Policy("prophet", fixed)))
-    assert kept.push_policy.settings == fixed
+    assert kept.push_policy.settings == {**planned, **fixed_size}
     assert kept.strategy.partition_bytes == partition_bytes
     assert built(job).strategy.partition_bytes == job.strategy.partition_bytes
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "floor_bytes"), [(0, 0), (10**8, 125_000), (3 * 10**8, 375_000), (10**10, 1 << 20)]
+)
+def test_servers_have_as_much_in_flight_as_keeps_their_share(
+    rate_bps: int, floor_bytes: int
+) -> None:
+    """What two of five connections carry in 25 ms, or the largest window."""
+    job = served_job([rate_bps] * 4, [rate_bps] * 2)
+    settings, _ = schedulers.resolve("prophet", {})
+    made = built(replace(job, policy=Policy("prophet", settings)))
+    assert made.push_policy.settings["window_floor_bytes"] == floor_bytes
+    given = {**settings, "window_floor_bytes": 99_999}
+    kept = built(replace(job, policy=Policy("prophet", given)))
+    assert kept.push_policy.settings["window_floor_bytes"] == 99_999
 
 
 def test_it_is_known_when_a_mix_gains_nothing() -> None:

@@ -55,6 +55,10 @@ _WHOLE_OF_ALL = 32
 """A gradient of more than this part of all bytes is cut. So the fraction of bytes to servers is off
 by 1/64 of all of them at most, wherever the forward pass stands."""
 
+_QUEUE_NS = 25_000_000
+"""How long a byte waits in front of a link that the mesh fills: TCP keeps the queue of the device
+full. On emulated links, it is 20 ms and the burst long."""
+
 
 def fraction_of(workers: int, servers: int, rates: float = 1.0, paced: bool = False) -> float:
     """The fraction of all bytes that servers sum.
@@ -212,14 +216,15 @@ def _policy(job: Job, fraction: float) -> tuple[Policy, int]:
     While a job runs, what servers get of a link depends on what the mesh leaves them. A policy that
     followed it would make partitions and its window small, and connections with so little in flight
     lose against those of the mesh. So it is the size that the policy prefers for their planned
-    share. ``fraction``: of all bytes, to servers.
+    share, and so much is in flight as that share carries while a byte waits behind the mesh's.
+    ``fraction``: of all bytes, to servers.
     """
+    share_bps = round(_slowest_bps(job) * (1 - _share_of_mesh(job.workers, fraction)))
     known, partition_bytes = job.policy or Policy(schedulers.DEFAULT), job.strategy.partition_bytes
     given, largest = dict(known.settings), schedulers.LARGEST_PARTITION
     given.pop(schedulers.PLANNED_FOR, None)  # workers agree anew on the order
     if given.get(largest, schedulers.resolve(known.name, {})[0].get(largest, 0)):
         given.pop(schedulers.PARTITION, None)
-        share_bps = round(_slowest_bps(job) * (1 - _share_of_mesh(job.workers, fraction)))
         if share_bps:
             preferred_bytes = schedulers.preferred_partition_bytes(known.name, given, share_bps)
             if preferred_bytes is not None:
@@ -228,6 +233,9 @@ def _policy(job: Job, fraction: float) -> tuple[Policy, int]:
     elif partition_bytes:
         given[schedulers.PARTITION] = partition_bytes
     settings, partition_bytes = schedulers.resolve(known.name, given)
+    if settings.get(schedulers.WINDOW_FLOOR) == 0:
+        carried_bytes = round(share_bps / 8e9 * _QUEUE_NS)
+        settings[schedulers.WINDOW_FLOOR] = min(carried_bytes, settings[schedulers.WINDOW_MAX])
     return Policy(known.name, settings), partition_bytes
 
 
