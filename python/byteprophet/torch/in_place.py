@@ -26,11 +26,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from byteprophet.errors import UserError
 from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
@@ -42,7 +40,6 @@ from byteprophet.torch.regions.root import at_first_forward
 from byteprophet.torch.retuning.given_ddp_strategy import construct_with
 from byteprophet.torch.sync import same_start
 from byteprophet.torch.sync.completion import Call
-from byteprophet.torch.sync.gathering import wait_for_all
 from byteprophet.torch.tensors import module_calls
 from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
 from byteprophet.torch.torch_exchange import Calls, check_group, give_calls, unknown_model
@@ -272,14 +269,6 @@ def _compare(
 ) -> None:
     """Compare the parameters and options of all ranks, which the broadcast takes to be the same."""
     options = {"strategy": None if given is None else given.digest, "fusion": fusion}
-    rank, size = distributed.get_rank(), distributed.get_world_size()
-    default: Store = distributed.distributed_c10d._get_default_store()
-    store = PrefixStore(f"byteprophet.ddp.{next(_optimizers)}", default)
-
-    def all_here() -> None:
-        wait_for_all(store, rank, size, _MADE, settings.timeout_s)
-
-    try:
-        same_start.check(store, rank, size, named, options, all_here)
-    except ValueError as error:
-        raise UserError(f"{settings.strategy or f'sync={DDP!r}'}: {error}") from None
+    who = settings.strategy or f"sync={DDP!r}"
+    start = f"byteprophet.ddp.{next(_optimizers)}"
+    same_start.check_group(who, start, _MADE, named, options, settings.timeout_s)

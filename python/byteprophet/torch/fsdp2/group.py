@@ -14,7 +14,6 @@ from torch import Tensor, distributed
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from byteprophet.errors import UserError
 from byteprophet.torch.sync import failures, same_start
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.sync.gathering import wait_for_all
@@ -47,14 +46,10 @@ class Group:
         self.timeout_s = timeout_s
         default: Store = distributed.distributed_c10d._get_default_store()
         self.number = next(_models)
-        self._store = PrefixStore(f"byteprophet.fsdp2.{self.number}", default)
+        name = f"byteprophet.fsdp2.{self.number}"
+        same_start.check_group("sync='fsdp2'", f"{name}.start", _MADE, named, options, timeout_s)
+        self._store = PrefixStore(name, default)
         self._meetings = itertools.count()
-        try:
-            same_start.check(
-                self._store, self.rank, self.size, named, options, lambda: self.meet(_MADE)
-            )
-        except ValueError as error:
-            raise UserError(f"sync='fsdp2': {error}") from None
         timeout = timedelta(seconds=timeout_s)
         self.gathers = distributed.new_group(backend="gloo", timeout=timeout)
         self.reduces = distributed.new_group(backend="gloo", timeout=timeout)

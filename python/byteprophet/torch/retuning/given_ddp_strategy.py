@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, distributed, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.allreduce.strategies import DDP_BUCKET_BYTES, ddp_ends
@@ -42,7 +41,6 @@ from byteprophet.torch.recording.stopwatch import is_training_forward
 from byteprophet.torch.retuning.given_strategy import check_model
 from byteprophet.torch.sync import same_start
 from byteprophet.torch.sync.completion import Call
-from byteprophet.torch.sync.gathering import wait_for_all
 from byteprophet.torch.tensors import module_calls
 
 _MADE = Call(
@@ -91,7 +89,10 @@ def construct_with(
     limits = {} if fixed else _limits(path, used, why_not)
     mesh = bound.arguments.get("device_mesh")
     group = bound.arguments.get("process_group") if mesh is None else mesh.get_group(mesh_dim=0)
-    _compare_ranks(path, used, parameters, group, settings.timeout_s)
+    options = {"strategy": used.digest}
+    same_start.check_group(
+        path, _start(group), _MADE, [*parameters.items()], options, settings.timeout_s, group
+    )
     if not fixed:
         bound.arguments.pop("bucket_cap_mb", None)
         bound.arguments.update(limits)
@@ -137,30 +138,9 @@ def _sizes(used: Used) -> list[list[int]]:
     return [[sizes[name] for name in bucket.parameters] for bucket in buckets]
 
 
-def _compare_ranks(
-    path: str,
-    used: Used,
-    parameters: Mapping[str, Tensor],
-    group: distributed.ProcessGroup | None,
-    timeout_s: float,
-) -> None:
-    """Compare strategies and parameters of all ranks of the group."""
-    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
-    default: Store = distributed.distributed_c10d._get_default_store()
+def _start(group: distributed.ProcessGroup | None) -> str:
     ranks = "-".join(map(str, distributed.get_process_group_ranks(group)))
-    store = PrefixStore(f"byteprophet.data_parallel.{next(_models)}.{ranks}", default)
-
-    try:
-        same_start.check(
-            store,
-            rank,
-            size,
-            [*parameters.items()],
-            {"strategy": used.digest},
-            lambda: wait_for_all(store, rank, size, _MADE, timeout_s),
-        )
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
+    return f"byteprophet.data_parallel.{next(_models)}.{ranks}"
 
 
 class _Check:

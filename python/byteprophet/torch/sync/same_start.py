@@ -11,9 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Store
 
+from byteprophet.errors import UserError
 from byteprophet.torch.sync import failures
+from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.sync.gathering import wait_for_all
 
 _READ_S = 30.0
 
@@ -59,6 +62,33 @@ def check(
         store.set(f"read {rank}", "")
     if found:
         raise ValueError(found)
+
+
+def check_group(
+    who: str,
+    start: str,
+    call: Call,
+    named: Sequence[tuple[str, Tensor]],
+    options: Mapping[str, Any],
+    timeout_s: float,
+    group: ProcessGroup | None = None,
+) -> None:
+    """Compare the ranks of ``group`` as ``check`` does, through the default group's store.
+
+    ``start``: the name of this comparison, which is the same on all ranks, and new. ``call``: what
+    all ranks do together. Raises ``UserError`` that begins with ``who`` if ranks differ, and
+    ``TimedOut`` if one does not come within ``timeout_s`` seconds.
+    """
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    store = PrefixStore(start, distributed.distributed_c10d._get_default_store())
+
+    def all_here() -> None:
+        wait_for_all(store, rank, size, call, timeout_s)
+
+    try:
+        check(store, rank, size, named, options, all_here)
+    except ValueError as error:
+        raise UserError(f"{who}: {error}") from None
 
 
 def _text(name: str, parameter: Tensor) -> str:
