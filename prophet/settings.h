@@ -1,4 +1,4 @@
-// Settings of a policy: named integers with units in their names, checked once, at construction.
+// Settings of a policy: named integers with units in their names, checked whenever they are given.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The C interface of the plug-in, for ctypes. All functions are thread safe; none needs Python's
-// lock.
+// The C interface of the plug-in, for ctypes. None needs Python's lock. Functions are thread safe,
+// but byteprophet_on_iteration, _preferred_partition_bytes and _learned must not be called while
+// BytePS resumes, which makes new gates; and byteprophet_next_done has one caller.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

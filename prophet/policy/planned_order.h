@@ -12,16 +12,17 @@
 //   rank 1: by priority, what becomes ready in the last kLastShare of the time, or is not in the
 //           plan. On a link slower than planned it must not wait for its turn.
 //   rank 2: in the planned order, what is sent before that.
-//   rank 3: by priority, what is left then. This includes what is late, if it is less urgent than
-//           anything left, or than what a link kSlowest as fast as planned would still have to
-//           send.
+//   rank 3: by priority, what is left then. This includes what is late, unless it is more urgent
+//           than all that is left, and than all that a link kSlowest as fast as planned would still
+//           have to send.
 //
 // If everything becomes ready as planned, nothing waits for what is less urgent and came later.
 //
 // Partitions are those of the iteration before. If the job has changed since the plan was made,
-// urgent gradients would wait for turns that come late. So all go by priority, until there is a new
-// plan, if the link is slower than kSlowest of the planned one, or the backward pass shorter than
-// kShortest of the planned one. A faster link does no harm: the worker runs ahead.
+// urgent gradients would wait for turns that come late. So if in an iteration this worker's link
+// was slower than kSlowest of the planned one, or its backward pass shorter than kShortest of the
+// planned one, all of its next iteration goes by priority. Other workers may keep the order. A
+// faster link does no harm: the worker runs ahead.
 //
 // Thread safety: none, like the policy that owns it.
 #pragma once

@@ -33,8 +33,8 @@ void ProphetPolicy::Configure(const Settings& settings) {
 
 void ProphetPolicy::PlanOrder() {
   int64_t bandwidth_bps = plan_bandwidth_bps_;
-  if (bandwidth_bps == 0 && agrees_ && agreed_) {
-    bandwidth_bps = agreed_->bandwidth_bps;
+  if (!HasPlan() && agrees_ && agreed_) {
+    if (bandwidth_bps == 0) bandwidth_bps = agreed_->bandwidth_bps;
     order_.SetReadyTimes(agreed_->times);
   }
   order_.SetBandwidth(static_cast<double>(bandwidth_bps) / kBitsPerByteNs);
@@ -53,6 +53,7 @@ void ProphetPolicy::OnIteration(TimeNs now) {
 void ProphetPolicy::SetReadyTimes(std::span<const ReadyTime> times) {
   PredictingPolicy::SetReadyTimes(times);
   order_.SetReadyTimes(times);
+  has_times_ |= !times.empty();
 }
 
 std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
@@ -78,7 +79,7 @@ std::optional<Learned> ProphetPolicy::WhatItLearned() const {
   const auto bytes_per_ns = LinkBytesPerNs();
   if (!agrees_ || in_order_ || !bytes_per_ns) return std::nullopt;
   return Learned{.bandwidth_bps = std::llround(*bytes_per_ns * kBitsPerByteNs),
-                 .has_plan = plan_bandwidth_bps_ > 0,
+                 .has_plan = HasPlan(),
                  .times = ForecastTimes()};
 }
 

@@ -115,6 +115,8 @@ class ProphetPolicy final : public PredictingPolicy {
                   TimeNs now) const;
   // The order is planned with what the settings say, or else with what the workers agreed on.
   void PlanOrder();
+  // A bandwidth alone is no order.
+  bool HasPlan() const { return plan_bandwidth_bps_ > 0 && has_times_; }
   double FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const;
 
   double partition_bytes_ = 0;
@@ -125,6 +127,7 @@ class ProphetPolicy final : public PredictingPolicy {
   LinkLoad link_load_;
   bool agrees_ = false;
   int64_t plan_bandwidth_bps_ = 0;
+  bool has_times_ = false;  // of a plan
   std::optional<Learned> agreed_;
   PlannedOrder order_;
   std::unordered_map<uint32_t, TimeNs> held_since_;  // servers that wait for the link

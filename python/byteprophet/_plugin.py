@@ -70,7 +70,11 @@ class Learned:
 
 
 class Plugin:
-    """The loaded library. Every call releases the GIL and may be made by any thread."""
+    """The loaded library. Every call releases the GIL.
+
+    Calls may be made by any thread, but those that ask the policy, or begin an iteration, only by
+    the one that also suspends and resumes BytePS.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -210,8 +214,11 @@ class Plugin:
         """Have the policy adopt ready times when the next iteration begins; they count as no plan.
 
         Returns whether they were staged: not if more than ``plans`` plans were staged before,
-        because they would take the place of the last one. ``ValueError`` as for ``stage_plan``.
+        because they would take the place of the last one, nor if this process schedules nothing.
+        ``ValueError`` as for ``stage_plan``.
         """
+        if self.partition_bytes() == 0:
+            return False
         with self._staging:
             if self._plans > plans:
                 return False

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import byteps.torch as bps
 import torch
+from byteps.torch.ops import push_pull_group_sync_inplace
 
 ALONE_S = 5.0  # longer than a job goes on that has lost a role
 
@@ -72,6 +73,9 @@ def direct() -> None:
 def unwaited() -> None:
     empty = bps.byteps_push_pull(torch.zeros(0), name="empty")
     assert bps.synchronize(empty).numel() == 0  # nothing is sent
+    in_group, count = push_pull_group_sync_inplace(torch.zeros(0), name="empty of a group")
+    assert bps.synchronize(in_group).numel() == 0
+    assert count == 1
     if bps.rank() == 0:
         bps.byteps_push_pull(torch.zeros(50_000), name="known", average=False)
         if sys.argv[2] == "shutdown":

@@ -55,10 +55,18 @@ def test_the_smallest_rate_and_the_slowest_workers_times(
     assert policy.ready_times == ((0, -1, 1200, 0), (1, -2, 600, 0), (2, -3, 0, 0))
 
 
-@pytest.mark.parametrize("settings", [{"common_order": 0}, {"plan_bandwidth_bps": 5}])
-def test_it_stays_if_workers_do_not_agree_or_have_a_plan(settings: dict[str, int]) -> None:
-    job = a_job((300, 300), (300,), settings)
+def test_it_stays_if_workers_do_not_agree() -> None:
+    job = a_job((300, 300), (300,), {"common_order": 0})
     assert agreed_policy(job) == job.policy
+
+
+def test_it_stays_if_workers_have_a_plan_and_a_bandwidth_alone_is_none() -> None:
+    job = a_job((300, 300), (300,), {"plan_bandwidth_bps": 5})
+    agreed = agreed_policy(job)
+    assert agreed.settings["plan_bandwidth_bps"] == 5
+    assert agreed.ready_times
+    planned = replace(job, policy=agreed)
+    assert agreed_policy(planned) == agreed
 
 
 def test_it_stays_where_nothing_is_limited() -> None:

@@ -297,6 +297,11 @@ TEST(Prophet, ItTellsWhatItLearnedOnceItKnowsItsLink) {
   EXPECT_EQ(learned->bandwidth_bps, 300'000'000);
   ASSERT_EQ(learned->times.size(), 1);
   EXPECT_EQ(learned->times[0].tensor, 1);
+  policy.Reconfigure({{"plan_bandwidth_bps", 300'000'000}});
+  EXPECT_FALSE(policy.WhatItLearned()->has_plan);  // a bandwidth is no order
+  const ReadyTime planned[] = {{.tensor = 1, .priority = -1, .ready_ns = 7}};
+  policy.SetReadyTimes(planned);
+  EXPECT_TRUE(policy.WhatItLearned()->has_plan);
   policy.Reconfigure({{"in_order", 1}});
   EXPECT_EQ(policy.WhatItLearned(), std::nullopt);
   policy.Reconfigure({{"in_order", 0}, {"common_order", 0}});

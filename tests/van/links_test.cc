@@ -393,6 +393,21 @@ TEST(Links, AResetSaysSo) {
   EXPECT_EQ(box.why(), "Connection reset by peer");
 }
 
+// Whoever writes takes the socket's error, so that a read finds only its end.
+TEST(Links, AResetOfOneFullSocketSaysSo) {
+  Box box;
+  Links server(box);
+  SilentWorker worker(server.Listen(kLoopback));
+  AwaitLink(server, kWorker);
+  constexpr size_t kMore = 32 << 20;  // than the buffers of a connection hold
+  ASSERT_EQ(server.Send(kWorker, kValues, Push(1, kMore)), Links::Result::kSent);
+  const linger at_once = {1, 0};
+  ASSERT_EQ(setsockopt(worker.values.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+  worker.values = exchange::Descriptor(-1);
+  ASSERT_TRUE(box.HasLeft(kWorker));
+  EXPECT_EQ(box.why(), "Connection reset by peer");
+}
+
 int UserTimeoutOf(int fd) {
   int value_ms = 0;
   socklen_t size = sizeof(value_ms);

@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -83,7 +84,8 @@ void Connection::Write(std::unique_lock<std::mutex>& lock) {
       break;
     } else if (error != EINTR) {
       error_ = error;
-      ended_ = true;  // the links' thread sees the end, too, when it reads
+      ended_ = true;
+      shutdown(fd(), SHUT_RDWR);  // so the links' thread sees the end, too, whatever it was
     }
   }
   writing_ = false;
@@ -126,7 +128,7 @@ bool Connection::Receive(Sink& sink) {
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (received < 0) error_ = errno;
-    if (received == 0) is_closed_ = values_left_ == 0 && staged_bytes_ == 0;
+    if (received == 0) is_closed_ = values_left_ == 0 && staged_bytes_ == 0 && !IsBroken();
     if (received <= 0) return false;
     const auto got = static_cast<size_t>(received);
     const size_t of_values = std::min(got, values_left_);
@@ -144,6 +146,13 @@ bool Connection::Receive(Sink& sink) {
   }
   SetLowWater();
   return true;
+}
+
+// A peer that closes its end leaves the other direction open. If both are over, the socket has
+// broken, even if a writer has taken its error and a read finds nothing but the end.
+bool Connection::IsBroken() const {
+  pollfd socket{fd(), 0, 0};
+  return poll(&socket, 1, 0) != 0;  // POLLERR and POLLHUP need not be asked for
 }
 
 // Takes messages from what is staged, as long as none needs more. False: there is none.

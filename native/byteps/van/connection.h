@@ -66,6 +66,7 @@ class Connection {
   void Write(std::unique_lock<std::mutex>& lock);
   void Advance(size_t bytes, std::vector<Outgoing>* done);
   void Watch(bool for_room);
+  bool IsBroken() const;
   bool Parse(Sink& sink);
   void Finish(Sink& sink);
   void SetLowWater();

@@ -40,7 +40,8 @@ def agreed_policy_of(job: Job, served: Carried) -> Policy:
 
 def _agrees(policy: Policy) -> bool:
     settings = policy.settings
-    return bool(settings.get(COMMON_ORDER)) and not settings.get(PLANNED_FOR)
+    has_plan = settings.get(PLANNED_FOR) and policy.ready_times
+    return bool(settings.get(COMMON_ORDER)) and not has_plan
 
 
 def _ready_ns(job: Job) -> Int64Array:
@@ -59,5 +60,6 @@ def _agreed(policy: Policy, cluster: Cluster, ready_ns: Int64Array, share: float
     offsets_ns = ready_ns - ready_ns.min(axis=1, keepdims=True)
     slowest_ns = offsets_ns[offsets_ns.max(axis=1).argmax()]
     rows = tuple((place, -1 - place, int(at_ns), 0) for place, at_ns in enumerate(slowest_ns))
-    settings = {**policy.settings, PLANNED_FOR: max(1, round(min(own)))}
+    given_bps = policy.settings.get(PLANNED_FOR)
+    settings = {**policy.settings, PLANNED_FOR: given_bps or max(1, round(min(own)))}
     return Policy(policy.name, settings, rows)

@@ -133,12 +133,13 @@ def test_they_agree_again_only_after_a_change(
     assert first.staged[-1][1:] == (last.bandwidth_bps, last.ready_ns)
 
 
-def test_of_too_many_tensors_the_earliest_are_planned(make_network: Callable[..., Any]) -> None:
-    many = Learned(MBIT, False, {number: 1_000_000 - number for number in range(5000)})
+@pytest.mark.parametrize(("tensors", "orders"), [(2048, 1), (2049, 0)])
+def test_on_too_many_tensors_they_do_not_agree(
+    tensors: int, orders: int, make_network: Callable[..., Any]
+) -> None:
+    many = knowing(MBIT, 1_000_000, tensors)
     for worker in train(make_network(size=2), {0: [many] * 2, 1: [many] * 2}):
-        ((_, _, ready_ns),) = worker.staged
-        assert len(ready_ns) == 2048
-        assert set(ready_ns) == set(range(5000 - 2048, 5000))
+        assert [order[2] for order in worker.staged] == [many.ready_ns] * orders
 
 
 def test_after_resuming_it_starts_anew(make_network: Callable[..., Any]) -> None:

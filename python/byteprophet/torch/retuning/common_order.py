@@ -15,8 +15,9 @@ each of the first steps, ranks wait for these messages, so that the order is the
 iteration has been like those that follow. Later, messages travel beside the next iterations'
 gradients, and seldom (``seldom.py``).
 
-Where a worker has an order from a plan, ranks agree on none. A rank that does not push, or whose
-policy knows nothing yet, contributes nothing. If a process has several optimizers, the one that is
+Where a worker has an order from a plan, ranks agree on none. A rank that does not push, whose
+policy knows nothing yet, or that sends more tensors than a message has room for, contributes
+nothing. If a process has several optimizers, the one that is
 new, or else the one that steps first, counts steps.
 
 Threads: everything here runs in the training thread.
@@ -37,8 +38,8 @@ _WHAT = "ready times"
 _CHANGED = 0.1
 _EARLY = 5  # steps
 _MOST = 2048
-"""Tensors whose times are sent, the earliest ones: the last ones go by priority anyway. The message
-always has room for so many, because all ranks declare it before they know how many there are."""
+"""Tensors in an order. The message always has room for so many, because all ranks declare it before
+they know how many there are."""
 _DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 
 
@@ -116,7 +117,7 @@ class CommonOrder:
 
     def _ask(self) -> None:
         learned = self._planner.learned()
-        self._mine = dict(sorted(learned.ready_ns.items(), key=lambda each: each[1])[:_MOST])
+        self._mine = learned.ready_ns if len(learned.ready_ns) <= _MOST else {}
         times_ns = self._mine.values()
         row = _Summary(
             learned.bandwidth_bps,
