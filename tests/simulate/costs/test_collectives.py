@@ -8,7 +8,7 @@ import pytest
 
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.steps import CollectiveKind
-from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
+from byteprophet.simulate.costs.collectives import CollectiveCosts, Group, OneCollective
 from byteprophet.simulate.costs.link_rings import ring_count
 from byteprophet.simulate.costs.sources import with_collectives
 from byteprophet.simulate.operation.mesh import Mesh
@@ -123,6 +123,26 @@ def test_the_slowest_group_of_a_node_counts() -> None:
         for gpus in ((0, 4), (3, 7))
     )
     assert costs.transfer(_ALL_REDUCE, group, 1 << 20).size_bytes == one == 2 * two
+
+
+@pytest.mark.parametrize("adapters", [1, 8, 16])
+def test_a_rank_that_was_measured_alone_had_a_whole_adapter(adapters: int) -> None:
+    """GPUs of a node that communicate at once share it, however fast one of them is alone."""
+    size, cluster = 1 << 30, find_cluster("dgx-h100")
+    network = replace(cluster.network, adapters=adapters)
+    alone = replace(cluster, network=network, node=replace(cluster.node, gpus=min(8, adapters)))
+    for kind in (_ALL_REDUCE, CollectiveKind.SEND):
+        measured_ns = OneCollective(kind, 2, size).time_ns(alone)
+        modelled = replace(cluster, network=network)
+        measured = with_collectives(modelled, [(kind.value, 2, size, measured_ns)])
+        assert OneCollective(kind, 2, size).time_ns(measured) == pytest.approx(measured_ns)
+        found = []
+        for one in (modelled, measured):
+            costs = CollectiveCosts(one, Mesh(tp=8, dp=2))
+            ring = costs.transfer(kind, costs.group(("dp",)), size)
+            message = costs.send(size, 0, 8)
+            found.append([costs.alone_ns(each) for each in (ring, message)])
+        assert found[1] == pytest.approx(found[0])
 
 
 @pytest.mark.parametrize("kind", list(CollectiveKind))

@@ -258,6 +258,8 @@ def uplink_part(kind: CollectiveKind, group: Group) -> float:
 class OneCollective:
     """A collective of one rank in each of ``ranks`` nodes, which do nothing else meanwhile.
 
+    A rank that is alone in its node has a whole adapter, also where GPUs of a node share one.
+
     ``size_bytes``: its whole tensor. A point-to-point one is a message to the next node.
     """
 
@@ -267,8 +269,9 @@ class OneCollective:
 
     def time_ns(self, cluster: Cluster) -> float:
         """How long it takes."""
-        gpus = cluster.node.gpus
-        costs = CollectiveCosts(cluster, Mesh(dp=self.ranks * gpus))
+        gpus = min(cluster.node.gpus, cluster.network.adapters)
+        lone = replace(cluster, node=replace(cluster.node, gpus=gpus))
+        costs = CollectiveCosts(lone, Mesh(dp=self.ranks * gpus))
         if self.kind is CollectiveKind.SEND:
             return costs.alone_ns(costs.send(self.size_bytes, 0, gpus))
         return costs.alone_ns(costs.transfer(self.kind, Group(1, self.ranks), self.size_bytes))
