@@ -190,6 +190,9 @@ class _Build:
         # backward pass is over.
         lazy = zero == 3 and self._mesh.pp > 1
         first = self._nothing(rank) if lazy else -1
+        # A unit is gathered while the one before it computes. But the first one of a backward pass,
+        # which is the last one of the forward pass, was sharded when that ended.
+        after = rank.last if lazy or act is Act.BACKWARD else rank.before_unit
         sent: list[tuple[int, int]] = []
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
             gathered = gathers and self._tables.is_gathered(stage, bucket, act)
@@ -197,15 +200,15 @@ class _Build:
             given = self._tables.copied(stage, bucket, kind) if gathered else ()
             made = self._tables.copied(stage, bucket, self._tables.reduction) if reduces else ()
             parts = [one for one in (given, *passes, made) if one]
+            before = rank.last
             begin = self._passes.add(rank, parts)[0][0]
             if gathered:
-                earlier = self._gathered_after(rank, act, starts=not sent) if zero == 3 else -1
-                earlier = max(earlier, first) if lazy else earlier
                 when = (int(act), number)
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
-                self._collectives.join(collective, Part(rank, earlier, begin))
+                self._collectives.join(collective, Part(rank, after, begin))
+            if zero == 3 and self._tables.wanted(stage, bucket, kind):
+                after = rank.before_unit = before
             first = begin if first < 0 else first
-            rank.ends.append(rank.last)
             sent.append((bucket, rank.last))
         last = rank.last
         end = self._nothing(rank) if reduces and self._strategy.reduce_in_backward else -1
@@ -219,16 +222,6 @@ class _Build:
     def _nothing(self, rank: Rank) -> int:
         """An operation without work, which others wait for, or which waits for others."""
         return self._passes.add(rank, [_NOTHING])[0][0]
-
-    def _gathered_after(self, rank: Rank, act: Act, *, starts: bool) -> int:
-        """The operation after which FSDP2 gathers a unit; -1: none.
-
-        It gathers the next unit while one computes. But the first one of a backward pass, which is
-        the last one of the forward pass, was sharded when that ended.
-        """
-        if starts and act is Act.BACKWARD and self._mesh.pp == 1:
-            return rank.ends[-1]
-        return rank.ends[-2] if len(rank.ends) >= 2 else -1
 
     def _reduce_late(self) -> None:
         """Without overlap, gradients travel after the last action."""

@@ -66,7 +66,7 @@ class Rank:
         ports: its links.
         record: what it does.
         last: its latest operation.
-        ends: where each piece of its work ends.
+        before_unit: the operation before its latest unit of FSDP2 that has parameters; -1: none.
         met: the collectives so far for which it met others.
         factor: how many times as long its kernels take.
     """
@@ -78,7 +78,7 @@ class Rank:
     ports: Ports
     record: RankRecord
     last: int = -1
-    ends: list[int] = field(default_factory=list)
+    before_unit: int = -1
     met: int = 0
     factor: float = 1.0
 
