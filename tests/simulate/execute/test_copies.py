@@ -23,9 +23,9 @@ def _spent(line: str, gpus: int, use: Spent) -> int:
     return sum(one.by_use.get(use, 0) for one in result.job.ranks[0].spent)
 
 
-def _elements() -> int:
-    """The parameters of the model on one rank that has all of them."""
-    blocks = program(_MODEL, "dp=1", 1).stages[0].blocks
+def _elements(pp: int = 1) -> int:
+    """The parameters of the first of ``pp`` stages."""
+    blocks = program(_MODEL, f"pp={pp}", pp).stages[0].blocks
     return sum(one.elements for block in blocks for one in block.compiled.parameters)
 
 
@@ -54,10 +54,14 @@ def test_tensors_that_are_gathered_along_the_sequence_are_copied() -> None:
     assert found == pytest.approx(2 * moved / _BYTES_PER_NS, rel=1e-3)
 
 
-@pytest.mark.parametrize(("zero", "sums"), [(0, True), (2, False)])
-def test_gradients_of_micro_batches_are_added_up(zero: int, sums: bool) -> None:
-    """All but the first are: two read, and one written. With ``zero=2``, each one is sent."""
-    line = f"dp=2 zero={zero} micro_batches=4"
-    more = _spent(f"{line} copies=1", 2, Spent.BACKWARD) - _spent(line, 2, Spent.BACKWARD)
-    expected = 3 * 3 * 2 * _elements() / _BYTES_PER_NS if sums else 0
+@pytest.mark.parametrize(
+    ("zero", "pp", "sums"),
+    [(0, 1, True), (1, 2, True), (2, 1, False), (2, 2, False), (3, 1, False), (3, 2, True)],
+)
+def test_gradients_of_micro_batches_are_added_up(zero: int, pp: int, sums: bool) -> None:
+    """All but the first are: two read, and one written, unless each one is sent."""
+    line = f"dp=2 pp={pp} zero={zero} micro_batches=4"
+    found = [_spent(f"{line}{more}", 2 * pp, Spent.BACKWARD) for more in (" copies=1", "")]
+    more = found[0] - found[1]
+    expected = 3 * 3 * 2 * _elements(pp) / _BYTES_PER_NS if sums else 0
     assert more == pytest.approx(expected, rel=1e-3)

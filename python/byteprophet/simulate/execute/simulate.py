@@ -12,6 +12,7 @@ from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.queues import queued_ns
 from byteprophet.simulate.execute.requests import waits_in_line
 from byteprophet.simulate.execute.result import Simulated, memory_of
+from byteprophet.simulate.execute.sharding import reduces_each
 from byteprophet.simulate.execute.tables import LARGEST_GRAPH
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
@@ -113,7 +114,7 @@ def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
             f"cluster {cluster.name}: precision {strategy.precision} needs gpu.fp8_flops_per_s, "
             "which it does not have"
         )
-    sums = strategy.copies and (not strategy.zero or strategy.zero == 1 or strategy.mesh.pp > 1)
+    sums = strategy.copies and not reduces_each(strategy)
     # PyTorch reads two gradients and writes one, for all micro-batches but the first. Where the
     # precision adds them up, no other operator does.
     summed = 3 * (1 - 1 / strategy.micro_batches) if sums else 0.0
