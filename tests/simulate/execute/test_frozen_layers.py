@@ -102,20 +102,39 @@ def test_frozen_stages_get_no_gradients(schedule: str) -> None:
 
 
 def test_layers_of_other_sizes_are_no_equal_layers() -> None:
-    """Four equal layers are divided, and not the six activations of other sizes."""
-
+    """Eight equal layers are divided, and not the twelve activations of other sizes."""
     sizes = [_WIDTH * size for size in (1, 8, 4, 2, 6, 3, 1)]
 
     def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
-        parts = [part for one, two in pairwise(sizes) for part in (nn.Linear(one, two), nn.ReLU())]
-        return nn.Sequential(*parts, *_layers(4, ())), (torch.zeros(batch, _WIDTH),)
+        parts: list[nn.Module] = []
+        for one, two in pairwise(sizes):
+            parts += [nn.Linear(one, two), nn.ReLU(), nn.ReLU()]
+        return nn.Sequential(*parts, *_layers(8, ())), (torch.zeros(batch, _WIDTH),)
 
     program = _program(make, "pp=4 micro_batches=4", 4)
-    layers = [
-        sum(block.path in {"12", "13", "14", "15"} for block in stage.blocks)
-        for stage in program.stages
-    ]
-    assert layers == [1, 1, 1, 1]
+    layers = [sum(int(block.path) >= 18 for block in stage.blocks) for stage in program.stages]
+    assert layers == [2, 2, 2, 2]
+
+
+def test_units_are_gathered_while_the_unit_before_them_computes() -> None:
+    """Blocks without parameters are no units: a gather waited until one of these computed."""
+    wide = 256 * _WIDTH
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        parts = (nn.Linear(_WIDTH, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU())
+        last = (nn.Flatten(), nn.Linear(wide, _WIDTH), nn.ReLU())
+        return nn.Sequential(*parts, *last), (torch.zeros(batch, _WIDTH),)
+
+    result = simulate_program(_program(make, "zero=3 micro_batch=64", 8), find_cluster("dgx-h100"))
+    (record,) = result.job.ranks
+    units = sorted(record.waits)
+    gathers = [flow for unit in units for flow, _ in record.waits[unit]]
+    start_ns = result.replayed.start_ns
+    assert len(gathers) == len(units) == 6
+    assert start_ns[gathers[2]] == start_ns[units[1]]  # forward, the third unit
+    forward, _ = record.done
+    assert start_ns[gathers[3]] == result.replayed.end_ns[forward.last]
+    assert start_ns[gathers[5]] == start_ns[units[4]]
 
 
 def test_what_a_frozen_encoder_reads_and_writes_is_in_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -176,6 +177,102 @@ def test_own_modules_can_be_split_and_simulated() -> None:
     found = [step.kind.value for step in layer.forward if isinstance(step, Collective)]
     assert found == ["all-reduce"]
     assert simulate(model, strategy, find_cluster("dgx-a100")).iteration_ns > 0
+
+
+class _Stack(nn.Module):
+    """The layers of ``_Mixer`` two modules below the root, as in ``BertForMaskedLM``."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.tokens, self.encoder = nn.Embedding(96, _WIDTH), encoder
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.encoder(self.tokens(tokens))
+
+
+class _Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_Mlp() for _ in range(4))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden * 2
+
+
+class _Nested(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.model = _Stack(encoder)
+        self.head = nn.Linear(_WIDTH, 96, bias=False)
+        self.head.weight = self.model.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.model(tokens))
+
+
+def nested(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    return _Nested(_Encoder()), (torch.zeros(batch, 12, dtype=torch.long),)
+
+
+def listed(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    encoder = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(4)))
+    return _Nested(encoder), (torch.zeros(batch, 12, dtype=torch.long),)
+
+
+def test_layers_below_the_root_are_blocks() -> None:
+    layers = [f"model.encoder.layers.{at}" for at in range(4)]
+    model = traced("own", nested)(2)
+    names = [call.name for call in model.blocks]
+    assert names == ["model.tokens", *layers, "model.encoder.mul", "head"]
+    assert len({id(call.module) for call in model.blocks[1:5]}) == 1
+    names = [call.name for call in traced("own", listed)(2).blocks]
+    assert names == ["model.tokens", *(f"model.encoder.{at}" for at in range(4)), "head"]
+
+
+@pytest.mark.parametrize("line", ["zero=3", "pp=2 micro_batches=2", "tp=2"])
+def test_where_layers_are_does_not_change_what_is_predicted(line: str) -> None:
+    """All were one block: a unit of FSDP2, a bucket and a stage of their own."""
+
+    class Flat(_Mixer):
+        def forward(self, tokens: Tensor) -> Tensor:
+            hidden = self.tokens(tokens)
+            for layer in self.layers:
+                hidden = layer(hidden)
+            return self.head(hidden * 2)
+
+    def flat(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return Flat(), (torch.zeros(batch, 12, dtype=torch.long),)
+
+    strategy = parse_strategy(line, 4)
+    one, other = (
+        simulate(traced("own", make)(strategy.samples), strategy, find_cluster("dgx-a100"))
+        for make in (flat, nested)
+    )
+    assert [len(stage.blocks) for stage in one.program.stages] == [
+        len(stage.blocks) for stage in other.program.stages
+    ]
+    assert one.iteration_ns == other.iteration_ns
+    assert one.memory == other.memory
+
+
+def test_models_of_few_equal_layers_are_divided_by_flops() -> None:
+    """All that came before four equal layers was on the first stage."""
+    sizes = [_WIDTH * size for size in (1, 8, 4, 2, 6, 3, 1)]
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        parts = [nn.Linear(one, two) for one, two in pairwise(sizes)]
+        parts += [nn.Linear(_WIDTH, _WIDTH) for _ in range(4)]
+        return nn.Sequential(*parts), (torch.zeros(batch, _WIDTH),)
+
+    program = _program(make, "pp=4 micro_batches=4", 4)
+    stage_of = {block.path: at for at, stage in enumerate(program.stages) for block in stage.blocks}
+    flops = [0] * 4
+    for call in program.model.blocks:
+        flops[stage_of[call.name]] += sum(one.flops for _, one in call.module.operators())
+    largest = 2 * sizes[1] * sizes[2]
+    assert max(flops) == largest
 
 
 def test_models_without_equal_layers_are_divided_by_flops() -> None:

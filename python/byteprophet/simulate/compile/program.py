@@ -188,31 +188,32 @@ def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[i
     """The stage of each block: as rules say, or else as even as possible.
 
     The layers, which are blocks of equal modules, whichever of their parameters are trained, are
-    divided evenly. If that leaves a remainder, the
-    middle stages have one layer more. What is before and after the layers goes to their neighbours.
-    A model with fewer layers than stages is divided by FLOPs.
+    divided evenly if most blocks that have FLOPs are layers. If that leaves a remainder, the middle
+    stages have one layer more. What is before and after the layers goes to their neighbours. Other
+    models, and those with fewer layers than stages, are divided by FLOPs.
     """
     blocks = model.blocks
     if any(stage is not None for stage in asked):
         return _asked_stages(model, stages, asked)
-    shapes = {id(call.module): _shape_of(call.module) for call in blocks}
-    counts = Counter(shapes[id(call.module)] for call in blocks)
-    layer = max(counts, key=lambda shape: counts[shape])
-    layers = counts[layer]
-    if layers < stages <= len(blocks):
-        return _balanced(blocks, stages)
-    if layers < stages:
+    if stages > len(blocks):
         raise UserError(
-            f"strategy: {stages} pipeline stages, but model {model.name} has only {layers} layers"
+            f"strategy: {stages} pipeline stages, but model {model.name} has only {len(blocks)} "
+            "blocks"
         )
+    work = [sum(one.flops for _, one in call.module.operators()) for call in blocks]
+    shapes = [_shape_of(call.module) for call in blocks]
+    counts = Counter(shape for shape, flops in zip(shapes, work, strict=True) if flops)
+    layer, layers = max(counts.items(), key=lambda item: item[1], default=((), 0))
+    if layers < stages or 2 * layers <= counts.total():
+        return _balanced(work, stages)
     least, extra = divmod(layers, stages)
     first = (stages - extra + 1) // 2
     sizes = [least + (first <= stage < first + extra) for stage in range(stages)]
     of_layer = [stage for stage, size in enumerate(sizes) for _ in range(size)]
     of_block: list[int] = []
     seen = 0
-    for call in blocks:
-        seen += shapes[id(call.module)] == layer
+    for shape in shapes:
+        seen += shape == layer
         of_block.append(of_layer[max(0, seen - 1)])
     return of_block
 
@@ -226,13 +227,15 @@ def _shape_of(module: Module) -> tuple[object, ...]:
     )
 
 
-def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:
-    """The stage of each block: the next one begins when a stage has its share of the FLOPs."""
-    work = [sum(one.flops for _, one in call.module.operators()) for call in blocks]
+def _balanced(work: Sequence[int], stages: int) -> list[int]:
+    """The stage of each block: the next one begins when a stage has its share of the FLOPs.
+
+    ``work``: the FLOPs of each block.
+    """
     of_block: list[int] = []
     done, stage = 0, 0
     for at, own in enumerate(work):
-        left = len(blocks) - at
+        left = len(work) - at
         if (
             stage < stages - 1
             and at > 0

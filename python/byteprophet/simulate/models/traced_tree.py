@@ -1,10 +1,13 @@
 """Groups operators, in the order of execution, by the modules that called them.
 
 Modules whose operators are equal become one ``Module``, so that equal layers are compiled once.
+The root's parts are what buckets, units and stages consist of. So a module that consists mostly of
+equal layers, as ``model`` in ``LlamaForCausalLM``, is replaced there by its parts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -19,11 +22,66 @@ _Body = tuple[Operator | Call, ...]
 
 def tree_of(rows: Sequence[Row], final: set[str]) -> tuple[tuple[str, ...], tuple[str, ...], _Body]:
     """The root's inputs, outputs and body. ``final``: tensors that the model returns."""
-    body = _Tree().body(rows, 0, "", final)
+    body = _opened(_Tree().body(rows, 0, "", final))
     made = [name for part in body for name in _written(part)]
     read = dict.fromkeys(name for part in body for name in _read(part))
     inputs = tuple(name for name in read if name not in made)
     return inputs, tuple(name for name in made if name in final), body
+
+
+def _opened(body: _Body) -> _Body:
+    """A body without layers of its own, in which modules around layers are replaced by theirs."""
+    if _layers(body):
+        return body
+    opened: list[Operator | Call] = []
+    for part in body:
+        if isinstance(part, Call) and 2 * _layer_flops(part) > _flops(part):
+            opened += _opened(_parts(part))
+        else:
+            opened.append(part)
+    return tuple(opened)
+
+
+def _layers(body: _Body) -> list[Call]:
+    """The calls that are layers: others are equal."""
+    calls = [part for part in body if isinstance(part, Call) and _may_be_layer(part)]
+    counts = Counter(id(call.module) for call in calls)
+    return [call for call in calls if counts[id(call.module)] > 1]
+
+
+def _may_be_layer(call: Call) -> bool:
+    """Whether it has parameters, and calls others or is one of a list."""
+    calls_others = any(isinstance(part, Call) for part in call.module.body)
+    listed = call.name.rpartition(".")[2].isdecimal()
+    return (calls_others or listed) and any(one.parameters for _, one in call.module.operators())
+
+
+def _layer_flops(call: Call) -> int:
+    """The FLOPs of the layers below."""
+    body = call.module.body
+    layers = _layers(body)
+    if layers:
+        return sum(map(_flops, layers))
+    return sum(_layer_flops(part) for part in body if isinstance(part, Call))
+
+
+def _flops(call: Call) -> int:
+    return sum(one.flops for _, one in call.module.operators())
+
+
+def _parts(call: Call) -> _Body:
+    """The parts of a called module, with the caller's names."""
+    module = call.module
+    names = {
+        tensor: f"{call.name}.{tensor}"
+        for part in module.body
+        for tensor in (*_read(part), *_written(part))
+    }
+    names |= dict(zip(module.inputs, call.inputs, strict=True))
+    names |= dict(zip(module.outputs, call.outputs, strict=True))
+    return tuple(
+        replace(_renamed(part, names), name=f"{call.name}.{part.name}") for part in module.body
+    )
 
 
 class _Tree:
