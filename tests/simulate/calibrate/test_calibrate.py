@@ -167,6 +167,41 @@ def test_a_calibrated_cluster_is_the_same_when_it_is_read(tmp_path: Path) -> Non
     assert find_cluster(str(tmp_path / "links.toml")) == find_cluster("dgx-1v")
 
 
+def test_a_cluster_that_contradictory_runs_made_uncertain_can_be_read(tmp_path: Path) -> None:
+    """Of one that is stated as 1.5, runs that contradict it would leave up to four times that."""
+    sources = {**CLUSTER.beliefs.sources, "network.step_ns": Source("a guess", 1.5)}
+    cluster = replace(CLUSTER, beliefs=Beliefs(sources))
+    found = calibrate(ran(cluster, 1, factor=3.0), cluster, "a test")
+    assert found.wider > 2
+    write_cluster(tmp_path / "cluster.toml", found.cluster)
+    read = find_cluster(str(tmp_path / "cluster.toml"))
+    (before,) = (one for one in found.after if one.name == "network.step_ns")
+    (after,) = (one for one in uncertain(read) if one.name == "network.step_ns")
+    assert before.uncertainty == after.uncertainty == 2
+
+
+def test_all_correlations_that_runs_leave_can_be_read(tmp_path: Path) -> None:
+    """Without the small ones, the others contradict each other in one case of seven."""
+    cluster = find_cluster("dgx-h100")
+    names = [one.name for one in uncertain(cluster)]
+    path = tmp_path / "cluster.toml"
+    for seed in range(30):
+        slopes = np.random.default_rng(seed).normal(size=(3, len(names)))
+        left = np.linalg.inv(np.eye(len(names)) + 1e6 * slopes.T @ slopes)
+        spread = np.sqrt(np.diag(left))
+        correlation = left / np.outer(spread, spread)
+        pairs = {
+            (one, other): float(correlation[row, column])
+            for row, one in enumerate(names)
+            for column, other in enumerate(names)
+            if row != column
+        }
+        beliefs = replace(cluster.beliefs, correlations=pairs)
+        write_cluster(path, replace(cluster, beliefs=beliefs))
+        read = find_cluster(str(path)).beliefs.correlation(names)
+        assert read == pytest.approx(correlation, abs=1e-8)
+
+
 def test_a_cluster_that_was_calibrated_with_costs_keeps_both(tmp_path: Path) -> None:
     """Measured times are relative to the constants before, and the calibrated ones hold."""
     products = tuple(

@@ -18,7 +18,7 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.calibrate.sensitivity import Job, Vector, log_slopes, log_time
-from byteprophet.simulate.clusters.beliefs import Beliefs, Source
+from byteprophet.simulate.clusters.beliefs import LARGEST_UNCERTAINTY, Beliefs, Source
 from byteprophet.simulate.clusters.constants import (
     Constant,
     constants,
@@ -232,7 +232,10 @@ def _beliefs(
 ) -> Beliefs:
     spread = np.sqrt(np.diag(posterior))
     sources: Mapping[str, Source] = {
-        one.name: Source(source if one.name in set_by_runs else one.source, float(now))
+        one.name: Source(
+            source if one.name in set_by_runs else one.source,
+            min(LARGEST_UNCERTAINTY, float(now)),
+        )
         for one, now in zip(before, spread, strict=True)
     }
     correlation = posterior / np.outer(spread, spread)

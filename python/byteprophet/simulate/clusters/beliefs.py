@@ -20,8 +20,11 @@ from byteprophet.input_files import is_number
 
 UNSTATED = 0.2
 """The uncertainty of a constant of which nothing is stated."""
-_SIGNIFICANT = 0.05
-"""Correlations below this are not saved."""
+LARGEST_UNCERTAINTY = 2
+"""The largest uncertainty that a file may state."""
+_DIGITS = 9
+"""Of correlations that are saved. All are, and this exactly: those of constants that are known
+together only would contradict each other without the small ones."""
 
 Matrix = npt.NDArray[np.float64]
 
@@ -78,8 +81,11 @@ def parse_beliefs(path: Path, names: Set[str], sources: Any, correlations: Any) 
                 raise UserError(
                     f'{path}: {where}: expected {{ source = "...", uncertainty = 0.1 }}'
                 )
-            if uncertainty is not None and not _is_between(uncertainty, 0, 2):
-                raise UserError(f"{path}: {where}.uncertainty is {uncertainty!r}: must be 0 to 2")
+            most = LARGEST_UNCERTAINTY
+            if uncertainty is not None and not _is_between(uncertainty, 0, most):
+                raise UserError(
+                    f"{path}: {where}.uncertainty is {uncertainty!r}: must be 0 to {most}"
+                )
             found[name] = Source(text, uncertainty)
     return Beliefs(found, _correlations(path, names, correlations))
 
@@ -115,8 +121,9 @@ def beliefs_as_tables(beliefs: Beliefs) -> dict[str, Any]:
         sources.setdefault(part, {})[key] = stated
     pairs: dict[str, dict[str, float]] = {}
     for (one, other), value in sorted(beliefs.correlations.items()):
-        if one < other and abs(value) >= _SIGNIFICANT:
-            pairs.setdefault(one, {})[other] = round(value, 6)
+        saved = round(value, _DIGITS)
+        if one < other and saved:
+            pairs.setdefault(one, {})[other] = saved
     return {"sources": sources, "correlations": pairs}
 
 
