@@ -196,6 +196,23 @@ def test_a_model_is_traced_once_for_all_sizes_and_processes(
     assert (tmp_path / "calls").read_text(encoding="utf-8").split() == ["2", "3"]
 
 
+def test_no_more_processes_run_than_cores_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a machine's cores, Slurm or taskset may leave a few."""
+    asked = []
+
+    def here(
+        _: object, families: list[tuple[str, ...]], *, processes: int, **__: object
+    ) -> list[list[Found]]:
+        asked.append(processes)
+        return [[Found(line, 1, fits=True) for line in family] for family in families]
+
+    monkeypatch.setattr(search_module, "in_processes", here)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {2, 5, 7})
+    search(_JOB, load_source("gpt2"), lambda done, total: None)
+    assert asked
+    assert set(asked) == {3}
+
+
 @pytest.mark.parametrize("sequence", [16_384, 131_072])
 def test_context_parallelism_is_tried_where_it_may_be_needed(sequence: int) -> None:
     """With 3 heads and 2 layers, other degrees leave too much of a sample on each GPU."""

@@ -251,7 +251,7 @@ def _find(
         results = in_processes(
             partial(evaluate_family, job, source),
             left,
-            processes=min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER),
+            processes=min(len(os.sched_getaffinity(0)), 1 + len(left) // _TOGETHER),
             together=_TOGETHER,
             begin=collect_rarely,
         )
