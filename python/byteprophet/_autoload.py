@@ -21,7 +21,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -34,15 +35,20 @@ _FOR_DATA_PARALLEL = ("BYTEPROPHET_STRATEGY", "BYTEPROPHET_SYNC", "BYTEPROPHET_R
 
 
 class _Around(Loader):
-    """Runs the real loader, and changes what it has loaded."""
+    """Runs the real loader, and changes what it has loaded. ``done`` is called after that."""
 
-    def __init__(self, real: Loader) -> None:
+    def __init__(self, real: Loader, done: Callable[[], None]) -> None:
         self._real = real
+        self._done = done
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._real.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        self._execute(module)
+        self._done()
+
+    def _execute(self, module: ModuleType) -> None:
         if module.__name__ == _DATA_PARALLEL:
             self._real.exec_module(module)
             _wrap_constructor(module.DistributedDataParallel)
@@ -58,10 +64,14 @@ class _Around(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds each module that is changed once, through the other finders."""
+    """Finds modules that are changed, through the other finders, until they have been imported.
+
+    A script may look for a module (``importlib.util.find_spec``) before it imports it.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = set(names)
+        self._looking: set[tuple[int, str]] = set()  # by thread: for what other finders are asked
 
     def find_spec(
         self,
@@ -69,12 +79,16 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname not in self._names:
+        looking = (threading.get_ident(), fullname)
+        if fullname not in self._names or looking in self._looking:
             return None
-        self._names.remove(fullname)
-        spec = importlib.util.find_spec(fullname)
+        self._looking.add(looking)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking.discard(looking)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Around(spec.loader)
+            spec.loader = _Around(spec.loader, functools.partial(self._names.discard, fullname))
         return spec
 
 
