@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from byteprophet.launcher.checks import LOOPBACK
+from byteprophet.launcher.job_file import Address
 from byteprophet.launcher.restarts import ATTEMPTS
 from byteprophet.launcher.spec import JobSpec, Limits
+from byteprophet.remote import mpi
 from byteprophet.remote.client_limits import ENDING_S, FETCH_TIMEOUT_S, with_client_limits
 from byteprophet.remote.fetching import fetching, partial_of
-from byteprophet.remote.job import ROLES, collect
+from byteprophet.remote.job import ROLES, collect, needed_paths
 
 
 def test_a_role_without_files_gives_no_warning(
@@ -105,3 +109,27 @@ def test_clients_have_the_time_to_fetch(tmp_path: Path) -> None:
     limits = with_client_limits(spec, FETCH_TIMEOUT_S).limits
     assert limits.grace_s > 7 + ENDING_S + FETCH_TIMEOUT_S
     assert limits.premature_s > FETCH_TIMEOUT_S
+
+
+def test_mpirun_has_the_time_to_end_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the grace before SIGTERM, and again before SIGKILL."""
+    monkeypatch.setattr(mpi, "_open_mpi", lambda _: ("mpirun", []))
+    monkeypatch.setattr(mpi, "run_resolved", lambda job, *_: job)
+    command = mpi._mpirun(2, None, 120.5)
+    wait_s = int(command[command.index("odls_base_sigkill_timeout") + 1])
+    assert wait_s > 120.5
+    site = mpi.MpiSite(command, (), Address(LOOPBACK, 9000), None)
+    spec = JobSpec(("true",), tmp_path, servers=0, limits=Limits(grace_s=120.5))
+    job: Any = mpi.run_by_mpirun(site, spec)
+    assert job.spec.limits.grace_s > 2 * wait_s
+
+
+def test_files_that_roles_read_are_those_of_the_job_and_of_this_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTEPROPHET_PROFILE", "/home/me/profile.json")
+    told = {"BYTEPROPHET_STRATEGY": "", "BYTEPROPHET_STRATEGY_MODEL": "/home/me/strategy.json"}
+    spec = JobSpec(("true",), tmp_path, environment=told)
+    assert needed_paths(spec) == ["/home/me/strategy.json", "/home/me/profile.json"]
+    monkeypatch.setenv("BYTEPROPHET_PROFILE", "profile.json")  # from where workers start
+    assert needed_paths(spec) == ["/home/me/strategy.json"]

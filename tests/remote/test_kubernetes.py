@@ -147,12 +147,15 @@ def test_pods_have_the_grace_and_time_to_end_after_it(
 def test_files_of_this_host_travel_in_the_config_map(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.json").write_text('{"schema": 1}')
-    monkeypatch.setenv("BYTEPROPHET_PROFILE", str(tmp_path / "mine.json"))
+    files = {"BYTEPROPHET_PROFILE": "profile", "BYTEPROPHET_STRATEGY_MODEL": "strategy-model"}
+    for variable, name in files.items():
+        (tmp_path / f"my-{name}.json").write_text(f'{{"of": "{name}"}}')
+        monkeypatch.setenv(variable, str(tmp_path / f"my-{name}.json"))
     config = printed(capsys)[0]
-    assert config["data"]["profile.json"] == '{"schema": 1}'
     environment = parse_job(config["data"]["job.toml"], "job.toml").spec.environment
-    assert environment["BYTEPROPHET_PROFILE"] == "/etc/byteprophet/profile.json"
+    for variable, name in files.items():
+        assert config["data"][f"{name}.json"] == f'{{"of": "{name}"}}'
+        assert environment[variable] == f"/etc/byteprophet/{name}.json"
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,17 @@ from byteprophet.remote.echoes import by_role
 from byteprophet.remote.look import check_look
 from byteprophet.remote.placement import Unit, place
 from byteprophet.remote.places import HostT, Places
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
 from byteprophet.whole_files import make_directory
 
 ROLES = "roles"
 """The folder of the run directory in which roles' own directories are until the job's end."""
+FILES = {
+    STRATEGY: "strategy.json",
+    STRATEGY_MODEL: "strategy-model.json",
+    "BYTEPROPHET_PROFILE": "profile.json",
+}
+"""Variables with the path of a file that roles read, and its name where it travels with the job."""
 _KEYS = "keys"
 _LATER_S = 60.0  # a role's time limit is later than the job's, which names all roles
 
@@ -98,9 +105,12 @@ def refuse_local(spec: JobSpec) -> None:
 
 
 def needed_paths(spec: JobSpec) -> list[str]:
-    """Files of this host that roles read under the same path."""
-    names = ("BYTEPROPHET_STRATEGY", "BYTEPROPHET_PROFILE")
-    return [spec.environment[name] for name in names if name in spec.environment]
+    """Files of this host that roles read under the same path.
+
+    A relative path is one from where workers start. Hosts are asked elsewhere, so not for these.
+    """
+    environment = carried_environment(spec)
+    return [path for name in FILES if Path(path := environment.get(name, "")).is_absolute()]
 
 
 def carried_environment(spec: JobSpec) -> dict[str, str]:

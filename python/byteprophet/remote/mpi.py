@@ -80,7 +80,7 @@ def find_mpi_site(spec: JobSpec, hosts: Path | None) -> MpiSite:
 def run_by_mpirun(site: MpiSite, spec: JobSpec, echo: Echo | None = None) -> JobResult:
     """Runs ``spec`` there, as ``run_job`` does here."""
     job = resolve_on_hosts(
-        with_client_limits(spec),
+        with_client_limits(spec, ending_s=2 * _kill_s(spec.limits.grace_s)),
         site.root.host,
         site.root.host,
         site.root.port,
@@ -139,8 +139,13 @@ def _mpirun(count: int, hosts: Path | None, grace_s: float) -> tuple[str, ...]:
     # Otherwise mpirun kills roles a second after it has asked them to end. Open MPI 4 sends
     # SIGCONT, SIGTERM and SIGKILL, and waits for all of this time after either of the first two,
     # even if the roles end sooner.
-    kills = ["--mca", "odls_base_sigkill_timeout", str(math.ceil(grace_s + _ENDING_S))]
+    kills = ["--mca", "odls_base_sigkill_timeout", str(_kill_s(grace_s))]
     return (path, "-np", str(count), *hostfile, *spread, *kills, "--wdir", "/")
+
+
+def _kill_s(grace_s: float) -> int:
+    """How long mpirun waits before its next signal. It does so twice when it ends roles."""
+    return math.ceil(grace_s + _ENDING_S)
 
 
 def _open_mpi(hosts: Path | None) -> tuple[str, list[str]]:

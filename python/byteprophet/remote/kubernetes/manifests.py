@@ -24,7 +24,7 @@ from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.one_role import JOBSET_RESTART
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.remote.client_limits import ENDING_S
-from byteprophet.remote.job import carried_environment
+from byteprophet.remote.job import FILES, carried_environment
 from byteprophet.remote.kubernetes.pod import COMPONENT, CONTAINER
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, RolePods
 
@@ -35,8 +35,6 @@ _SHM = "/dev/shm"  # noqa: S108 - of a container
 _ROOT_PORT = 9000
 _JOB_FILE = "job.toml"
 _RESTART_LABEL = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
-# Variables with the path of a file of this host, and the file's name in pods.
-_FILES = {"BYTEPROPHET_STRATEGY": "strategy.json", "BYTEPROPHET_PROFILE": "profile.json"}
 _MOST_BYTES = 1 << 20  # of a ConfigMap
 
 Object = dict[str, Any]
@@ -126,7 +124,7 @@ def _config_map(pods: PodsFile, spec: JobSpec, jobset: bool) -> Object:
 def _files(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """``environment`` with the paths that files have in pods, and the files' texts by name."""
     changed, texts = dict(environment), {}
-    for variable, name in _FILES.items():
+    for variable, name in FILES.items():
         if environment.get(variable):
             texts[name] = read_text(environment[variable])
             changed[variable] = f"{JOB_DIRECTORY}/{name}"
