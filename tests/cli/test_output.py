@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,58 @@ def test_a_time_limit_holds_where_nobody_reads(error_too: bool, tmp_path: Path) 
     assert summary["failed"].endswith("still running; nobody reads their output")
     if not error_too:
         assert done.stderr.splitlines()[-1] == f"byteprophet: error: {summary['failed']}"
+
+
+_SAVES_AT_THE_END = """
+import os, pathlib, signal
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+while not asked:
+    print("at work", flush=True)
+pathlib.Path("saved-" + os.environ["RANK"]).touch()
+"""
+
+
+def test_a_script_can_save_at_the_end_where_nobody_reads(tmp_path: Path) -> None:
+    """It may wait for its reader when it is asked to end."""
+    reading, writing = os.pipe()
+    arguments = ("run", "--servers", "0", "--timeout", "2", "--grace", "20", "--")
+    done = subprocess.run(
+        [*command(arguments, tmp_path), sys.executable, "-c", _SAVES_AT_THE_END],
+        stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False, cwd=tmp_path,
+        env={**os.environ, VARIABLE: "0"},
+    )  # fmt: skip
+    os.close(writing)
+    os.close(reading)
+    assert done.returncode == 1
+    assert sorted(path.name for path in tmp_path.glob("saved-*")) == ["saved-0", "saved-1"]
+    assert "nobody reads the output: its last lines are in the logs only" in done.stderr
+
+
+_FILLS_A_PIPE = """
+import os, pathlib
+for _ in range(60):
+    os.write(1, 1000 * b"x\\n")
+pathlib.Path("ended").touch()
+"""
+
+
+def test_a_late_reader_gets_all_lines(tmp_path: Path) -> None:
+    """Of a job that nobody has asked to end."""
+    arguments = ("run", "--servers", "0", "--workers", "1", "--")
+    process = subprocess.Popen(
+        [*command(arguments, tmp_path), sys.executable, "-c", _FILLS_A_PIPE],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, VARIABLE: "0"},
+    )  # fmt: skip
+    while not (tmp_path / "ended").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(1.0)  # in which the launcher reads what the worker has left in its pipe
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert output.splitlines().count("[worker-0] x") == 60_000
+    assert "nobody reads" not in error
 
 
 def test_a_line_is_one_write() -> None:

@@ -31,13 +31,20 @@ class Shown:
         self._waiting: deque[tuple[str, str]] = deque()
         self._is_calling = False
         self._is_over = False
+        self._has_dropped = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
-    def put(self, name: str, lines: Iterable[str]) -> None:
-        """Has the receiver get ``lines`` of the role ``name``. Never waits for it."""
+    def put(self, name: str, lines: Iterable[str], may_drop: bool = False) -> None:
+        """Has the receiver get ``lines`` of the role ``name``. Never waits for it.
+
+        ``may_drop``: leaves ``lines`` out if too many are waiting already.
+        """
         with self._changed:
             if self._echo is None or self._is_over:
+                return
+            if may_drop and len(self._waiting) >= _ROOM_LINES:
+                self._has_dropped = True
                 return
             self._waiting.extend((name, line) for line in lines)
             if self._waiting and self._thread is None:
@@ -67,10 +74,12 @@ class Shown:
                 lambda: not self._waiting and not self._is_calling, timeout_s
             )
 
-    def close(self) -> None:
-        """The receiver gets no more lines."""
+    def close(self) -> bool:
+        """The receiver gets no more lines. Returns whether it has missed some."""
         with self._changed:
+            has_missed = self._has_dropped or bool(self._waiting) or self._is_calling
             self._end()
+            return has_missed
 
     def _end(self) -> None:
         self._is_over = True

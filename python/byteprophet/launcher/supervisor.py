@@ -9,7 +9,9 @@ when the starting thread ends.
 
 Only the receiver of the lines (``echo``) is called by a thread of its own (shown.py), because it
 may block. While it does, roles' output stays in their pipes, so that they wait for it, too. Time
-limits and signals still hold.
+limits and signals still hold. Once roles have been asked to end, their output is read in any case,
+because a role that waits for its reader could not save anything. While the receiver takes nothing,
+it goes to the logs only.
 
 The controller is an attendant: the job can do without it. If it ends, there is a warning, and the
 job goes on. Only where it is the one role of a host, it is waited for like others.
@@ -188,10 +190,11 @@ class Supervisor:
 
     def _pump(self) -> None:
         """One turn of the loop: waits a little, passes lines on, takes statuses."""
-        if self._shown.has_room(_TICK_S):
-            for key, _ in self._selector.select(_TICK_S):
+        has_room = self._shown.has_room(_TICK_S)
+        if has_room or self._is_stopping:
+            for key, _ in self._selector.select(_TICK_S if has_room else 0):
                 if isinstance(key.data, Role):
-                    self._read(key.data)
+                    self._read(key.data, may_drop=not has_room)
                 else:  # a signal
                     self._signals.clear_wake()
         if not self._is_stopping:  # else nobody could end the roles
@@ -213,13 +216,16 @@ class Supervisor:
             workers = [role for role in self._roles if role.plan.kind == "worker"]
             send(signum, [role.pid for role in workers if role.exit_status is None])
 
-    def _read(self, role: Role) -> bool:
-        """Passes on new output of ``role``, and returns whether there may be more."""
+    def _read(self, role: Role, may_drop: bool = False) -> bool:
+        """Passes on new output of ``role``, and returns whether there may be more.
+
+        ``may_drop``: the receiver may miss it.
+        """
         lines, size_bytes, is_open = role.read()
         if not is_open:
             self._selector.unregister(role.output_fd)
         if not (self._is_stopping and any(role in each.lives for each in self._attendants)):
-            self._shown.put(role.name, lines)
+            self._shown.put(role.name, lines, may_drop)
         return size_bytes > 0
 
     def _show_rest(self) -> None:
@@ -231,9 +237,9 @@ class Supervisor:
             if is_late and end_s is None:
                 end_s = now_s + _LAST_LINES_S
             elif end_s is not None and now_s > end_s:
-                warn("nobody reads the output: its last lines are in the logs only")
                 break
-        self._shown.close()
+        if self._shown.close():
+            warn("nobody reads the output: its last lines are in the logs only")
         self._shown.check()
 
     def _drain(self, role: Role) -> None:
