@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,52 @@ def test_a_node_of_another_version_is_named(late_client: client.Client) -> None:
     ray.nodes = lambda: [{"NodeID": "worker-0", "NodeManagerAddress": "10.0.0.2"}]
     with pytest.raises(UserError, match=r"node 10\.0\.0\.2: its byteprophet has another version"):
         late_client._look()
+
+
+class Group:
+    """A placement group for which there is room at the look ``room_at``.
+
+    The user asks for the end at the look ``asked_at``; 0: never.
+    """
+
+    def __init__(self, made: client.Client, room_at: int, asked_at: int) -> None:
+        self._made, self._room_at, self._asked_at = made, room_at, asked_at
+        self.looks = 0
+        self.is_removed = False
+
+    def wait(self, timeout_s: float) -> bool:
+        assert timeout_s <= 1.0
+        self.looks += 1
+        if self.looks == self._asked_at:
+            self._made._note()
+        return self.looks == self._room_at
+
+
+@pytest.mark.parametrize(
+    ("room_at", "asked_at", "looks", "started"),
+    [(3, 2, 2, False), (2, 2, 2, False), (3, 0, 3, True)],
+    ids=["before there is room", "when there is room", "never"],
+)
+@pytest.mark.usefixtures("default_signals")
+def test_who_asks_for_the_end_before_the_start_starts_nothing(
+    room_at: int, asked_at: int, looks: int, started: bool,
+    late_client: client.Client, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    group = Group(late_client, room_at, asked_at)
+    util = SimpleNamespace(
+        placement_group=lambda *_, **__: group,
+        remove_placement_group=lambda group: setattr(group, "is_removed", True),
+    )
+    monkeypatch.setitem(sys.modules, "ray.util", util)
+    starts: list[str] = []
+    for name in ("_make_actors", "_look", "_end", "_bundles"):
+        monkeypatch.setattr(late_client, name, lambda *_: None)
+    monkeypatch.setattr(late_client, "_connected", nullcontext)
+    monkeypatch.setattr(late_client, "_start", lambda _: starts.append("roles"))
+    monkeypatch.setattr(late_client, "_wait", lambda: True)
+    assert late_client.run() == started
+    assert starts == (["roles"] if started else [])
+    assert (group.looks, group.is_removed) == (looks, True)
 
 
 def test_links_are_listed_beside_files(tmp_path: Path) -> None:

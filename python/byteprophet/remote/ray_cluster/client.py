@@ -45,7 +45,7 @@ from byteprophet.remote.placement import Unit
 from byteprophet.remote.ray_cluster.actor import RoleActor
 from byteprophet.remote.verdicts import told_cause
 
-_ROOM_TIMEOUT_S = 60.0
+_ROOM_TIMEOUT_S, _ROOM_LOOK_S = 60.0, 1.0
 _CALL_TIMEOUT_S = 60.0
 _LINES_S = 1.0
 _SILENT_S = 4.0
@@ -115,6 +115,10 @@ class _Late(Exception):
     """Actors do not answer in time. The text names their roles."""
 
 
+class _Asked(Exception):
+    """Somebody has asked for the end before there was room for the job."""
+
+
 class Client:
     """Runs one job to its end."""
 
@@ -135,14 +139,17 @@ class Client:
         """
         # After the import of Ray, which has set its own.
         signal.signal(signal.SIGTERM, self._note)
-        with self._connected(), self._room() as group:
+        with suppress(_Asked), self._connected(), self._room() as group:
             self._make_actors(group)
             root = self._look()
+            if self._asked:
+                return False
             try:
                 self._start(root)
                 return self._wait()
             finally:
                 self._end()
+        return False
 
     def _note(self, *_: object) -> None:
         self._asked = True
@@ -165,13 +172,21 @@ class Client:
 
     @contextmanager
     def _room(self) -> Iterator[Any]:
-        """The placement group. Raises ``UserError`` if the cluster has no room for it."""
+        """The placement group.
+
+        Raises ``UserError`` if the cluster has no room for it, and ``_Asked``.
+        """
         from ray.util import placement_group, remove_placement_group
 
         bundles = self._bundles()
         group = placement_group(bundles, strategy="SPREAD")
         try:
-            if not group.wait(_ROOM_TIMEOUT_S):
+            deadline_s = time.monotonic() + _ROOM_TIMEOUT_S
+            while not group.wait(_ROOM_LOOK_S):
+                if self._asked:
+                    raise _Asked
+                if time.monotonic() < deadline_s:
+                    continue
                 sums = {name: sum(each.get(name, 0.0) for each in bundles) for name in bundles[-1]}
                 needed = ", ".join(f"{count:g} {name}" for name, count in sums.items())
                 there = self._ray.available_resources()
