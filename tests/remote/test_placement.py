@@ -48,6 +48,11 @@ def test_servers_go_to_hosts_that_are_for_servers() -> None:
     assert (found["worker-0"], found["worker-1"]) == ("a", "c")
     assert (usual_workers(hosts), usual_servers(hosts)) == (2, 2)
     assert usual_servers([Host("a")]) == 1
+    # As in a heterogeneous allocation of Slurm, whose first component takes no worker.
+    kept = [Host("a", workers=0), Host("b", workers=0), Host("c", servers=0)]
+    assert usual_servers(kept) == 2
+    assert set(placed(kept, 1, 2).values()) == {"a", "b", "c"}
+    assert usual_servers([*kept, Host("d", servers=1)]) == 1  # the others have no room for servers
 
 
 def test_a_job_that_has_no_room_is_refused() -> None:

@@ -43,8 +43,12 @@ def usual_workers(hosts: Sequence[Room]) -> int:
 
 
 def usual_servers(hosts: Sequence[Room]) -> int:
-    """The number of servers if the user gives none: what the hosts are for, else one."""
-    return sum(host.servers or 0 for host in hosts) or 1
+    """The number of servers if the user gives none.
+
+    It is what the hosts are for, else one on each that takes servers but no worker, else one.
+    """
+    meant = sum(host.servers or 0 for host in hosts)
+    return meant or sum(host.workers == 0 and host.servers is None for host in hosts) or 1
 
 
 def place(
