@@ -12,23 +12,37 @@ from ..thorough import examples
 from ..timeline.made_up import rows_of
 
 ORDER = (Kind.WAIT, Kind.FORWARD, Kind.UPDATE)
+TRAINED = (Kind.ITERATION, Kind.FORWARD, Kind.BACKWARD)
+"""What the training runs in; waits in other lanes are those of other threads."""
 
 spans = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 12), st.sampled_from(list(Kind))), max_size=12
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(0, 12),
+        st.sampled_from(list(Kind)),
+        st.sampled_from([0, 0, 1]),
+    ),
+    max_size=12,
 ).map(
     lambda rows: rows_of(
         SPAN,
-        [{"begin_ns": b, "end_ns": b + length, "kind": kind} for b, length, kind in sorted(rows)],
+        [
+            {"begin_ns": b, "end_ns": b + length, "kind": kind, "lane": lane}
+            for b, length, kind, lane in sorted(rows)
+        ],
     )
 )
 
 
 def slow(rows: Rows, instant: int) -> int:
     """The row that counts from ``instant`` to the next."""
+    trained = {row["lane"] for row in rows if row["kind"] in TRAINED}
     there = [
         (ORDER.index(row["kind"]), -int(row["begin_ns"]), place)
         for place, row in enumerate(rows)
-        if row["kind"] in ORDER and row["begin_ns"] <= instant < row["end_ns"]
+        if row["kind"] in ORDER
+        and row["begin_ns"] <= instant < row["end_ns"]
+        and (row["kind"] != Kind.WAIT or row["lane"] in trained)
     ]
     return min(there)[2] if there else -1
 

@@ -112,6 +112,18 @@ def test_time_of_steps_inside_iterations() -> None:
         assert sums == {kind: times.sum() for kind, times in by_iteration(run, path).items()}
 
 
+def test_times_of_a_sum_that_are_not_known_are_left_out() -> None:
+    """The rest of the path stays as it is: what comes before it was not lost."""
+    events = ps_job()
+    for table_of in events:
+        if table_of.table is SERVED_TABLE:
+            last = table_of.rows["round"] == NUMBERS[-1] - NUMBERS[0]
+            table_of.rows["sum_begin_ns"][last] = table_of.rows["sum_end_ns"][last] = 0
+    expected = [each for each in steps(ps_job(), 13) if each[0] not in ("answer", "sum", "to sum")]
+    expected.insert(2, ("to sum", "w", "server 0", 10, 16))
+    assert steps(events, 13) == expected
+
+
 def test_servers_that_recorded_nothing() -> None:
     events = [table for table in ps_job() if table.table is not SERVED_TABLE]
     assert steps(events, 12)[-1] == ("queued", "w", "worker 0 up", 90, 92)

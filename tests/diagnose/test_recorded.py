@@ -76,6 +76,16 @@ def test_notes() -> None:
     assert [note.split(":")[0] for note in recorded(stock_job(), CONFIG).notes] == ["no transfers"]
 
 
+def test_steps_of_several_optimizers_are_noted() -> None:
+    events = ps_job()
+    for place, table in enumerate(events):
+        if table.table is SPANS:
+            steps = table.rows["kind"] != Kind.ITERATION
+            events[place] = replace(table, rows=table.rows[steps])
+    notes = [note.split(":")[0] for note in recorded(events, CONFIG).notes]
+    assert notes == ["several optimizers"]
+
+
 def test_order_of_arrival_is_noted(tmp_path: Path) -> None:
     for table in ps_job():
         save_events(events_path(tmp_path, table.table, table.origin.role), table)

@@ -156,6 +156,19 @@ def test_who_begins_first_sends_when_the_other_one_has(late_ns: int) -> None:
     assert done[:, 0, 1].max() - began_ns == DELAY_NS + shard_ns * (2 if late_ns else 1)
 
 
+def test_a_frozen_parameter_is_gathered_and_not_reduced() -> None:
+    """Under FSDP2. Of three units, one is frozen in part, and one as a whole."""
+    sizes = {"head": 40_000, "frozen": 120_000, "adapter": 20_000, "body": 600_000}
+    plain = job(2, tuple(sizes.values()), 1_000_000)
+    frozen = [Parameter(n, size, "", n in ("frozen", "body")) for n, size in sizes.items()]
+    units = [("head",), ("body",), ("frozen", "adapter")]
+    buckets = tuple(Bucket(each, 3 + n, n, sharded=True) for n, each in enumerate(units))
+    one = replace(plain, model=Model(tuple(frozen)), strategy=Strategy(FSDP2, buckets))
+    replayed = replay(build(one).graph)
+    # Of a unit, each rank sends half to gather, and half of what is trained to reduce.
+    assert set(replayed.link_bytes.tolist()) == {(sum(sizes.values()) + 60_000) // 2}
+
+
 def test_the_slowest_link_decides() -> None:
     slow = (RATE_BPS, RATE_BPS // 4, RATE_BPS)
     built = build(job(3, (300_000,), 0, worker_bps=slow))

@@ -11,7 +11,7 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
-from byteprophet.job.strategy import Keys
+from byteprophet.job.strategy import FSDP2, Keys
 from byteprophet.job.strategy_file import (
     Used,
     check_servers,
@@ -59,6 +59,20 @@ def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
         assert read_strategy_file(tmp_path / name) == used
     assert (tmp_path / "strategy.json").read_text().startswith("{")
     assert (tmp_path / "strategy.yaml").read_text().startswith("schema: 1\n")
+
+
+def test_frozen_parameters(tmp_path: Path) -> None:
+    """Only FSDP2 has any, and files without are as they have always been."""
+    path = tmp_path / "strategy.json"
+    model = Model((Parameter("a", 4), Parameter("b", 8, frozen=True)))
+    used = Used(model, Strategy(FSDP2, (Bucket(("a", "b"), 0, 0, sharded=True),)), 1)
+    write_strategy(path, used)
+    assert read_strategy_file(path) == used
+    data = json.loads(path.read_text())
+    assert [row.get("frozen") for row in data["parameters"]] == [None, True]
+    path.write_text(json.dumps({**data, "runtime": "dear"}))
+    with pytest.raises(UserError, match="one is frozen, and only 'fsdp2' has any such"):
+        read_strategy_file(path)
 
 
 def test_yaml_that_nobody_could_read_is_not_written(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Spans as the ranks of a job under DDP would have left them, had it run as its graph replays."""
+"""Spans as the ranks of a job under DDP or FSDP2 would have left them.
+
+Had it run as its graph replays.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from byteprophet.graph.gloo_graph import GlooGraph, build
 from byteprophet.job import Job
+from byteprophet.job.strategy import FSDP2
 from byteprophet.measure.barriered import HAND_OVER
 from byteprophet.replay import Replayed, replay
 from byteprophet.timeline.events import Events, Origin
@@ -54,6 +58,30 @@ def record(job: Job) -> list[Events]:
     return recorded
 
 
+def _each_half(
+    job: Job, built: GlooGraph, replayed: Replayed, at: tuple[int, int]
+) -> Iterator[tuple[int, int, str, int, int, int]]:
+    """The all-gathers and reduce-scatters of an iteration, under FSDP2."""
+    units = job.strategy.buckets
+    of_all, of_trained = (
+        [sum(sizes[job.model.places[name]] for name in unit.parameters) for unit in units]
+        for sizes in (job.model.sizes_bytes, job.wire_bytes)
+    )
+    by_gather = sorted(range(len(units)), key=lambda unit: units[unit].gather_place)
+    by_reduce = sorted(range(len(units)), key=lambda unit: units[unit].reduce_place)
+    halves = [("all-gather", unit, of_all[unit]) for unit in by_gather]
+    halves += [
+        ("reduce-scatter", number, of_trained[unit])
+        for number, unit in enumerate(each for each in by_reduce if of_trained[each])
+    ]
+    gathered = np.full(len(units), replayed.start_ns[built.begin[at]])
+    handed_over = np.maximum.accumulate(replayed.end_ns[built.ready[at]])
+    times_ns = np.append(gathered, handed_over), replayed.end_ns[built.done[at]]
+    for (half, number, size_bytes), began_ns, done_ns in zip(halves, *times_ns, strict=True):
+        name = f"{half} {number}"
+        yield Kind.COLLECTIVE, at[1] + 1, name, int(began_ns), int(done_ns), size_bytes
+
+
 def _each_span(
     job: Job, built: GlooGraph, replayed: Replayed, rank: int
 ) -> Iterator[tuple[int, int, str, int, int, int]]:
@@ -72,11 +100,16 @@ def _each_span(
             for b in job.strategy.buckets
         ]
         for place, layer in enumerate(job.model.names):
+            if job.model.parameters[place].frozen:
+                continue
             ready_ns = int(job.times.ready_ns[at][place])
             handed = sum(1 for each_ns in complete_ns if each_ns < ready_ns)
             ready_ns += forward_ns + handed * job.cluster.costs.bucket_ns
             size_bytes = job.model.sizes_bytes[place]
             yield Kind.BACKWARD, number, f"{layer}.weight", forward_ns, ready_ns, size_bytes
+        if job.strategy.runtime == FSDP2:
+            yield from _each_half(job, built, replayed, at)
+            continue
         for bucket, size_bytes in enumerate(bucket_bytes(job)):
             began_ns = int(end_ns[built.ready[at][bucket]])
             done_ns = int(end_ns[built.done[at][bucket]])

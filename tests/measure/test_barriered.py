@@ -10,7 +10,8 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.graph.gloo_graph import build
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
-from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy import DDP, FSDP2
+from byteprophet.job.strategy_file import Used
 from byteprophet.measure.all_reduce import measure_all_reduce
 from byteprophet.measure.barriered import _ASSUMED_BUCKET_NS
 from byteprophet.replay import replay
@@ -147,6 +148,57 @@ def test_accumulation_is_refused_and_a_last_forward_pass_is_not() -> None:
         measure_all_reduce(accumulated, config_of(job), None)
     found, _ = measure_all_reduce(evaluated, config_of(job), None)
     assert found.iterations == 3
+
+
+def sharded(frozen: set[str]) -> Job:
+    """A job under FSDP2, with the layers of ``a_ring`` in five units, some of them ``frozen``."""
+    job = a_ring(iterations=5)
+    model = Model(tuple(replace(p, frozen=p.name in frozen) for p in job.model.parameters))
+    units = tuple(
+        Bucket(each.parameters, 5 + number, 4 - number, sharded=True)
+        for number, each in enumerate(job.strategy.buckets)
+    )
+    return replace(job, model=model, strategy=Strategy(FSDP2, units))
+
+
+@pytest.mark.parametrize(
+    "frozen", [set(), {"layer6.conv"}, {"layer6.conv", "layer7.conv", "layer0.conv"}]
+)
+def test_units_that_are_frozen_are_gathered_and_not_reduced(frozen: set[str]) -> None:
+    """Some units are frozen in part, and one as a whole."""
+    job = sharded(frozen)
+    used = Used(job.model, job.strategy, 1)
+    found, start_ns = measure_all_reduce(record(job), config_of(job), used)
+    again = build(replace(found, cluster=job.cluster))
+    assert again.done.shape[2] == 5 + 5 - ("layer7.conv" in frozen)
+    again_ns = np.diff(replay(again.graph).start_ns[again.begin], axis=1)
+    assert again_ns.sum() == pytest.approx(np.diff(start_ns, axis=1)[:, :-1].sum(), rel=0.02)
+    if len(frozen) < 3:
+        return
+    unknown = replace(used, model=replace(job.model, parameters=sharded(set()).model.parameters))
+    with pytest.raises(UserError, match=r"rank 0 reduced 4 buckets in iteration 1, and 5 of those"):
+        measure_all_reduce(record(job), config_of(job), unknown)
+
+
+def test_steps_of_two_forward_passes_are_refused() -> None:
+    """An iteration begins with each forward pass, and every second one reduces nothing."""
+    job = a_ring(iterations=6)
+    halves = record(job)
+    for rank, events in enumerate(halves):
+        rows = events.rows
+        backward = np.isin(rows["kind"], (Kind.BACKWARD, Kind.COLLECTIVE, Kind.COMPUTE))
+        halves[rank] = replace(events, rows=rows[~(backward & (rows["iteration"] % 2 == 1))])
+    with pytest.raises(UserError, match=r"iteration 5 has a forward pass and exchanges nothing"):
+        measure_all_reduce(halves, config_of(job), None)
+
+
+def test_iterations_before_the_last_buckets_are_not_measured() -> None:
+    job = a_ring(iterations=4)
+    recorded, config = record(job), config_of(job)
+    used = Used(job.model, job.strategy, 3)
+    assert measure_all_reduce(recorded, config, used)[0].iterations == 2
+    with pytest.raises(UserError, match="buckets were used from iteration 5 on"):
+        measure_all_reduce(recorded, config, replace(used, since=5))
 
 
 def test_what_is_missing_is_named() -> None:

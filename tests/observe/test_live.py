@@ -180,6 +180,19 @@ def test_many_starts_and_waits_take_bounded_memory() -> None:
     assert pace.take_waits() == []
 
 
+def test_of_optimizers_that_take_turns_one_counts() -> None:
+    """Until it ends, or another one makes two steps for one of its own."""
+    pace = Pace(Clock())
+    for number in (1, 2, 3):
+        pace.begin(number, by=1)
+        pace.begin(number, by=2)
+    assert [number for number, _ in pace.starts()] == [1, 2, 3]
+    for number in (4, 5, 6):
+        pace.begin(number, by=2)
+    assert [number for number, _ in pace.starts()] == [1, 2, 3, 4, 5, 6]
+    assert pace.count == 6
+
+
 def test_when_there_is_no_consumer(tmp_path: Path) -> None:
     job = Job(0, 2, {}, tmp_path)
     assert make_consumer({"BYTEPROPHET_WATCH": "0"}, job, has_transfers=True) is None

@@ -176,6 +176,19 @@ def test_a_long_timeline_is_cut(tmp_path: Path) -> None:
     assert sum(len(lane["slices"]) for lane in shown["lanes"]) < 40 * FIELDS
 
 
+def test_roles_without_room_are_left_out(tmp_path: Path) -> None:
+    save_run(tmp_path, ps_job())
+    found = diagnose(Run(tmp_path))
+    assert timeline(found)["roles_left_out"] == 0
+    for most, roles in (
+        (9, ["critical path", "worker-0", "worker-1"]),
+        (1, ["critical path", "worker-0"]),
+    ):
+        shown = timeline(found, most_lanes=most)
+        assert [*dict.fromkeys(lane["role"] for lane in shown["lanes"])] == roles
+        assert shown["roles_left_out"] == 4 - len(roles)
+
+
 def test_as_many_iterations_are_shown_as_fit(tmp_path: Path) -> None:
     """Also of a job whose first iterations, which are not shown, were recorded."""
     job = a_job("fifo", iterations=10)
@@ -197,6 +210,9 @@ def test_a_long_run_is_cut_but_counted(tmp_path: Path) -> None:
     assert shown["iterations_ns"] == data["iterations_ns"][1:]
     assert [len(rows) for rows in shown["breakdown"]["parts_ns"]] == [2, 2]
     assert shown["breakdown"]["mean_ns"] == data["breakdown"]["mean_ns"]
+    parts = {"parts_ns": [[[1] * 7] * 100], "mean_ns": []}
+    cut = last_of({**data, "breakdown": parts})["breakdown"]
+    assert [len(rows) for rows in cut["parts_ns"]] == [40]
 
 
 def test_rates_over_time(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from byteprophet.report.page import write_page
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.search import pareto, search
 from byteprophet.simulate.models.load import load_source
-from byteprophet.timeline.tables import TRANSFERS
+from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS
 
 from ..chromium import needs_chromium, run_chromium
 from ..diagnose.hand_made import CONFIG, MS, collective_job, ps_job, save_run, stock_job
@@ -237,6 +237,22 @@ def test_the_worker_whose_gradients_are_shown_is_chosen(tmp_path: Path, browser:
     assert seen["gradients"] == ["1", "Wait and transfer per gradient of worker-1"]
     assert seen["others"][0] is None
     assert "worker-0 recorded no transfers." in seen["others"][1]
+
+
+def test_charts_of_bandwidth_are_of_the_first_workers(tmp_path: Path, browser: Browser) -> None:
+    one = [
+        table for table in ps_job() if (table.table is not SERVED_TABLE) and not table.origin.rank
+    ]
+    events = [
+        replace(table, origin=replace(table.origin, role=f"worker-{rank}", rank=rank))
+        for rank in range(10)
+        for table in one
+    ]
+    page = write(tmp_path / "run", events, config={**CONFIG, "workers": 10, "servers": 0})
+    text = browser(page, "--dump-dom")
+    figures = [str(figure["aria-label"]) for figure in Drawn(text).of("figure")]
+    assert sum(label.startswith("Bandwidth of worker-") for label in figures) == 2 * 8
+    assert "The charts are of the first 8 of 10 workers." in text
 
 
 @pytest.mark.parametrize(

@@ -185,3 +185,17 @@ def test_traces_of_unknown_machines_keep_their_wall_clock() -> None:
     wall = wall_clock(aligned.events)
     assert np.array_equal(wall(moved.origin, moved.rows["end_ns"]), foreign.rows["end_ns"])
     assert align_events([foreign]).events[0] is foreign
+
+
+def test_a_role_on_an_unknown_machine_comes_to_the_only_known_one() -> None:
+    """As in a container that hides the boot id: its clock may be another one."""
+    one_clock = recorded(small_job())
+    for role in ("worker-0", "server-0", "server-1"):
+        one_clock = on_machine(one_clock, role, "here")
+    ahead_ns = 7 * 10**13
+    clocks = {table.origin.role: TrueClock() for table in one_clock}
+    events = with_clocks(one_clock, {**clocks, "worker-1": TrueClock(ahead_ns)})
+    events = on_machine(events, "worker-1", "")
+    aligned = align_events(events)
+    assert furthest_ns(aligned.events, one_clock) <= ROUNDING_NS
+    assert furthest_ns(align_events(aligned.events).events, one_clock) <= ROUNDING_NS

@@ -72,6 +72,7 @@ class Net(nn.Module):
 def make(sync: str, **told: Any) -> tuple[Net, Any]:
     torch.manual_seed(distributed.get_rank())  # ranks start with rank 0's parameters
     net = Net()
+    net.blocks[1].requires_grad_(not told.pop("freezes", False))
     plain = torch.optim.AdamW(net.parameters(), lr=0.01)
     if told.pop("named", False):
         return net, bps.DistributedOptimizer(plain, net.named_parameters(), sync=sync)
@@ -82,7 +83,7 @@ def train(way: str, folder: Path) -> list[str]:
     """The digests of all parameters, and of the optimizer's state."""
     sync, _, kind = way.partition(":")
     rank = distributed.get_rank()
-    told: dict[str, Any] = {"named": kind == "unnamed"}
+    told: dict[str, Any] = {"named": kind == "unnamed", "freezes": kind == "long"}
     if kind == "units":
         told["strategy"] = write_units(folder / f"units-{rank}.json", sync)
     net, optimizer = make(sync, **told)

@@ -12,6 +12,7 @@ from torch import nn
 
 import byteprophet.torch as bps
 from byteprophet.cli.main import run_cli
+from byteprophet.graph.gloo_graph import build
 from byteprophet.job.peak_memory import read_peak
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
@@ -67,7 +68,8 @@ def test_a_recorded_job_is_measured_and_replayed(
 ) -> None:
     """Its units are those of its strategy file, and evaluations do not count.
 
-    Iterations in which memory is measured do not count, either.
+    One of its units is frozen, and the first one is in part. Iterations in which memory is measured
+    do not count, either.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(SHARDED_MEMORY, str(tmp_path))
@@ -84,7 +86,16 @@ def test_a_recorded_job_is_measured_and_replayed(
     assert [unit.parameters[0] for unit in units[1:]] == [
         f"blocks.{number}.inner.weight" for number in range(3)
     ]
-    assert units[0].reduce_place == max(unit.reduce_place for unit in units)
+    trained = [unit for unit in units if job.model.trains(unit.parameters)]
+    assert trained == [units[0], units[1], units[3]]
+    assert units[0].reduce_place == max(unit.reduce_place for unit in trained)
+    assert {each.name for each in job.model.parameters if each.frozen} == {
+        "frozen.weight",
+        "frozen.bias",
+        *units[2].parameters,
+    }
+    reduced = build(job).done.shape[2] - len(units)
+    assert reduced == len(trained)
     assert job.times.ready_ns.max() > 0
     assert change(job, Changes(compute_scale=2.0)).strategy.buckets == job.strategy.buckets
     assert run_cli(["replay", str(directory)]) == 0

@@ -126,6 +126,21 @@ def test_a_group_of_which_one_rank_was_recorded_has_nothing_to_match(tmp_path: P
     assert (built.matched, built.unmatched) == (1, 0)
 
 
+def test_ranks_without_process_groups(tmp_path: Path) -> None:
+    """All are taken as one group, which is counted, unless they say that it has fewer."""
+    of_two = {**SIZED, "Group size": 2}
+    unknown = [_trace(tmp_path, "all_reduce", rank=rank, **SIZED) for rank in range(4)]
+    pairs = [_trace(tmp_path, "all_reduce", rank=rank, **of_two) for rank in range(4)]
+    for traces, expected in (
+        (unknown, (1, 0, 1)),
+        (unknown[:2], (1, 0, 0)),
+        (pairs, (0, 4, 0)),
+        (pairs[:2], (1, 0, 0)),
+    ):
+        built = replay_traces(traces).built
+        assert (built.matched, built.unmatched, built.matching.ungrouped) == expected
+
+
 def test_latency_needs_sizes(tmp_path: Path) -> None:
     traces = [_trace(tmp_path, "all_reduce", world_size=16)]
     slow = replace(A100, network=replace(A100.network, step_ns=1_000_000))

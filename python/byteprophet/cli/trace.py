@@ -186,10 +186,17 @@ def _show(recorded: TraceReplay, changed: TraceReplay | None) -> None:
     )
     if len(traces) > 1:
         console.print(f"{recorded.built.matched} collectives and messages of several ranks")
+    if recorded.built.matching.ungrouped:
+        console.print(
+            f"{recorded.built.matching.ungrouped} of them are taken to be of all {len(traces)} "
+            "ranks, because the traces name no process group: if there were several, the replay "
+            "has ranks wait for others that they never met"
+        )
     if recorded.built.unmatched:
         console.print(
             f"{recorded.built.unmatched} not matched, because ranks recorded different numbers or "
-            "sizes of them in a step, or no name of the other rank: their times include waiting"
+            "sizes of them in a step, or no name of the other rank, or are more than their group "
+            "has: their times include waiting"
         )
     console.print()
     console.print(_times(recorded, changed))

@@ -6,6 +6,7 @@ collectives run behind both. At any time, the first active kind of this list cou
     wait, forward, backward, update, other computation, collective, send, receive
 
 Among active spans of the same kind, the one that began last counts, because it is the inner one.
+Waits of other threads, as of one that writes checkpoints, do not count.
 Time without any span forms a stretch with row -1: the script's own time. So the stretches of an
 iteration sum to the iteration, and communication counts only while nothing is computed.
 """
@@ -22,6 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from byteprophet.diagnose.recorded import Ints, Worker
+from byteprophet.measure.waits import in_training
 from byteprophet.order_statistics import distinct
 from byteprophet.timeline.tables import Kind, Rows
 
@@ -124,6 +126,7 @@ def stretches(spans: Rows, order: Sequence[Kind], begin_ns: int, end_ns: int) ->
     places = np.full(len(Kind), len(order), np.int64)
     places[list(order)] = np.arange(len(order))
     place = places[spans["kind"]]
+    place[(spans["kind"] == Kind.WAIT) & ~in_training(spans)] = len(order)
     begins_ns = np.maximum(spans["begin_ns"], begin_ns)
     ends_ns = np.minimum(spans["end_ns"], end_ns)
     wanted = np.flatnonzero((place < len(order)) & (begins_ns < ends_ns))

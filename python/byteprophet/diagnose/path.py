@@ -211,9 +211,9 @@ class _Walk:
             self._take("update", of, self._role(worker), begin_ns)
 
     def _take(self, kind: str, name: str, where: str, begin_ns: int) -> None:
-        """Add a step from ``begin_ns`` until now, unless that time is not known or later."""
-        begin_ns = max(begin_ns, self._first_ns)
-        if begin_ns < self._now_ns and begin_ns > 0:
+        """Add a step from ``begin_ns`` until now, unless that time is not known (0) or later."""
+        begin_ns = max(begin_ns, self._first_ns) if begin_ns > 0 else self._now_ns
+        if begin_ns < self._now_ns:
             self.steps.append(Step(kind, name, where, begin_ns, self._now_ns))
             self._now_ns = begin_ns
 

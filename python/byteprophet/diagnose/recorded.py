@@ -25,7 +25,7 @@ from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.times import iteration_times_ns
 from byteprophet.measure.run import Run
 from byteprophet.measure.settings import read_told
-from byteprophet.measure.tensors import check_servers
+from byteprophet.measure.tensors import check_servers, has_steps_alone
 from byteprophet.order_statistics import distinct
 from byteprophet.timeline.aligned import Aligned
 from byteprophet.timeline.aligned_summary import clock_warnings
@@ -276,6 +276,11 @@ def _notes(workers: Sequence[Worker], served: Rows, local_ranks: int) -> list[st
         notes.append(
             "no spans: the workers' computation is not known; an iteration is taken to last from "
             "its first ready gradient to the next iteration's"
+        )
+    elif all(has_steps_alone(worker.spans) for worker in workers):
+        notes.append(
+            "several optimizers: the step of each one counts as an iteration here, so a step of "
+            "the script is several iterations, which need not be equally long"
         )
     sent = [len(worker.transfers) > 0 for worker in workers]
     if not collectives and not (any(sent) if local_ranks > 1 else all(sent)):

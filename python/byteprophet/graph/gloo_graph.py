@@ -30,6 +30,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -51,8 +52,9 @@ _GATE = "p3"
 class GlooGraph:
     """A job's graph, and arrays with the numbers of its operations.
 
-    W is the number of ranks, I of iterations, P of parameters, B of buckets, and C of collectives:
-    B, or 2 B under FSDP2, with all-gathers first.
+    W is the number of ranks, I of iterations, P of parameters, B of buckets that are not frozen,
+    and C of collectives: B, or, under FSDP2, first an all-gather of each unit, then B
+    reduce-scatters.
 
     Attributes:
         graph: the graph.
@@ -118,7 +120,11 @@ class _Build:
             if self.fsdp
             else (Kind.ALL_REDUCE_START, Kind.ALL_REDUCE_END)
         )
-        self.buckets = sorted(job.strategy.buckets, key=lambda bucket: bucket.reduce_place)
+        frozen = [each for each in job.strategy.buckets if not job.model.trains(each.parameters)]
+        trained = [each for each in job.strategy.buckets if each not in frozen]
+        trained.sort(key=lambda bucket: bucket.reduce_place)
+        self.buckets = [*trained, *frozen]
+        self.reduced = len(trained)  # so many of the buckets, from the first one on
         self.members = [np.array([job.model.places[n] for n in b.parameters]) for b in self.buckets]
         hosts = [host.slowed_by(job.cluster.costs.host_ns_per_byte) for host in job.cluster.workers]
         self.up = [
@@ -140,7 +146,7 @@ class _Build:
             "begin": np.zeros(shape, np.int64),
             "update": np.zeros(shape, np.int64),
             "forward": np.zeros((*shape, len(job.model)), np.int64),
-            "ready": np.zeros((*shape, len(self.buckets)), np.int64),
+            "ready": np.zeros((*shape, self.reduced), np.int64),
             "start": np.zeros((*shape, count), np.int64),
             "done": np.zeros((*shape, count), np.int64),
         }
@@ -166,15 +172,20 @@ class _Build:
 
     def _collectives(self) -> list[_Collective]:
         """The collectives, in the order in which ranks start them."""
-        sizes = np.array(self.job.wire_bytes)
-        bucket_bytes = [int(sizes[members].sum()) for members in self.members]
-        numbered = [*enumerate(bucket_bytes)]
+        numbered = [*enumerate(self._bucket_bytes(self.job.wire_bytes))]
         if not self.fsdp:
             steps = 2 * (self.ranks - 1)
             return [self._ring(bucket, size, steps) for bucket, size in numbered]
-        by_gather = sorted(numbered, key=lambda pair: self.buckets[pair[0]].gather_place)
+        units = [*enumerate(self._bucket_bytes(self.job.model.sizes_bytes))]
+        by_gather = sorted(units, key=lambda pair: self.buckets[pair[0]].gather_place)
         gathers = [self._gather(bucket, size) for bucket, size in by_gather]
-        return gathers + [self._all_to_all(bucket, size) for bucket, size in numbered]
+        reduces = [self._all_to_all(bucket, size) for bucket, size in numbered[: self.reduced]]
+        return gathers + reduces
+
+    def _bucket_bytes(self, sizes_bytes: Sequence[int]) -> list[int]:
+        """The sizes of buckets whose parameters have ``sizes_bytes``, (P,)."""
+        sizes = np.array(sizes_bytes)
+        return [int(sizes[members].sum()) for members in self.members]
 
     def _ring(self, bucket: int, size_bytes: int, steps: int) -> _Collective:
         ranks = self.ranks
@@ -271,7 +282,8 @@ class _Build:
             where._replace(kind=Kind.FORWARD, tensor=self.parameters),
         )
         ready_ns = times.ready_ns[at]
-        complete_ns = np.array([ready_ns[members].max() for members in self.members])
+        trained = self.members[: self.reduced]
+        complete_ns = np.array([ready_ns[members].max() for members in trained])
         order = np.argsort(complete_ns, kind="stable")
         ends_ns = np.append(complete_ns[order], max(times.backward_ns[at], complete_ns.max()))
         took_ns = np.diff(ends_ns, prepend=0)

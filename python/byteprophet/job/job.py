@@ -60,13 +60,13 @@ class Job:
 
     @cached_property
     def wire_bytes(self) -> tuple[int, ...]:
-        """The sizes in which the gradients travel, in forward order.
+        """The sizes in which the gradients travel, in forward order; 0 for a frozen parameter.
 
         A compressed gradient counts as an all-reduce that moves as much: of P ranks' forms of b
         bytes, all-gathered, every rank sends (P - 1) b, and so b P / 2 count. Raises ``ValueError``
         if a form depends on the shape of a gradient.
         """
-        sizes_bytes = self.model.sizes_bytes
+        sizes_bytes = tuple(0 if each.frozen else each.size_bytes for each in self.model.parameters)
         if self.strategy.reduce_dtype:
             return tuple(size_bytes // 2 for size_bytes in sizes_bytes)
         own = self.strategy.compressor_of

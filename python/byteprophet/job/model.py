@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,12 +12,14 @@ class Parameter:
     """One parameter tensor.
 
     ``size_bytes`` is the size of its gradient in its own type (``Job.wire_bytes``: on the wire).
-    ``layer`` names the module that owns it; "" where that is not known.
+    ``layer`` names the module that owns it; "" where that is not known. ``frozen``: it is not
+    trained and has no gradient, but is in a unit of FSDP2, which all-gathers ``size_bytes``.
     """
 
     name: str
     size_bytes: int
     layer: str = ""
+    frozen: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Model:
     def sizes_bytes(self) -> tuple[int, ...]:
         """The sizes of the parameters' gradients, in forward order."""
         return tuple(parameter.size_bytes for parameter in self.parameters)
+
+    def trains(self, names: Iterable[str]) -> bool:
+        """Whether any of the parameters ``names`` is not frozen."""
+        return any(not self.parameters[self.places[name]].frozen for name in names)
 
     @property
     def size_bytes(self) -> int:

@@ -60,6 +60,7 @@ _MEMBERS = {
     "partition_bytes", "policy", "servers", "routes", "mesh", "mesh_bps", "predicted",
     "compressors", "staleness", "local_sgd",
 }  # fmt: skip
+_PARAMETER = ("name", "size_bytes", "layer")
 _BUCKET = {"parameters", "reduce_place", "gather_place", "sharded"}
 _REGION = {"modules", "compiled", "recomputed"}
 _KEYS = {"tensor", "partition_bytes", "servers"}
@@ -121,7 +122,7 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         "runtime": strategy.runtime,
         "since": since,
         "bucket_bytes": strategy.bucket_bytes,
-        "parameters": [asdict(parameter) for parameter in used.model.parameters],
+        "parameters": [_parameter_as_json(each) for each in used.model.parameters],
         "buckets": [asdict(bucket) for bucket in strategy.buckets],
     }
     if strategy.regions:
@@ -161,6 +162,11 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
     if used.predicted is not None:
         data["predicted"] = used.predicted.as_json()
     return data
+
+
+def _parameter_as_json(parameter: Parameter) -> dict[str, Any]:
+    data = asdict(parameter)
+    return data if parameter.frozen else {name: data[name] for name in _PARAMETER}
 
 
 def with_compressors(used: Used, rules: object) -> Used:
@@ -278,9 +284,12 @@ def _of_buckets(data: Any) -> Used:
             _text(row, "parameters", "name"),
             _count(row, "parameters", "size_bytes"),
             _text(row, "parameters", "layer"),
+            _flag({"frozen": False, **row}, "parameters", "frozen"),
         )
-        for row in _known_rows(data, "parameters", {"name", "size_bytes", "layer"})
+        for row in _known_rows(data, "parameters", {*_PARAMETER, "frozen"})
     )
+    if runtime != FSDP2 and any(each.frozen for each in parameters):
+        raise ValueError(f"parameters: one is frozen, and only {FSDP2!r} has any such")
     least = 0 if runtime == BYTEPS or "compressors" in data else 1
     buckets = tuple(
         Bucket(

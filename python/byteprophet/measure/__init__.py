@@ -11,4 +11,5 @@ all_reduce.py   a job without servers
 collectives.py  one whose ranks exchange shards by priority; computation.py its computation
 barriered.py    one that uses gloo's collectives
 links.py        the speed of its links
+waits.py        when training threads waited
 """

@@ -23,7 +23,7 @@ known by their layers only, and fill the buckets in the order in which they beca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,7 @@ from byteprophet.measure.tensors import (
     check_extent,
     check_ranks,
     layer_of,
+    recorded_too_early,
     whole_iterations,
 )
 from byteprophet.timeline.events import Events
@@ -57,6 +58,7 @@ from byteprophet.workload.run_config import link_limits_bps
 
 HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
 _SHORTEST = 0.1
+_OFTEN = 3  # every third iteration
 _ASSUMED_BUCKET_NS = 400_000
 """What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
 TURN_NS = 3_000_000
@@ -89,6 +91,7 @@ def measure_barriered(
     numbers = _iterations(ranks, 1 if used is None else used.since)
     if used is None:
         used = _told_by_spans(ranks[0], numbers)
+    _check_buckets(ranks, numbers, used)
     check_extent(len(numbers), len(used.model) + len(used.strategy.buckets))
     halves = used.strategy.runtime == FSDP2
     sizes = ranks[0].sizes[numbers[-1]]
@@ -149,7 +152,7 @@ def _spans_of(recorded: Sequence[Events], rank: int) -> Events:
 class _Rank:
     """What one rank recorded. ``sizes``: of collectives, per iteration, in the order they began.
 
-    ``reduces``: whether an iteration has collectives besides all-gathers.
+    ``reduces``: how many collectives besides all-gathers an iteration has.
     """
 
     def __init__(self, events: Events) -> None:
@@ -163,7 +166,7 @@ class _Rank:
             for number in self.rows
         }
         self.reduces = {
-            number: any(
+            number: sum(
                 not self.names[name].startswith(ALL_GATHER)
                 for name in self.of(number, Kind.COLLECTIVE)["name"].tolist()
             )
@@ -237,13 +240,46 @@ def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
         if first <= since:
             break
         first -= 1
+    if last < since:
+        raise recorded_too_early("buckets", since)
     before = first - 1
     if before >= since and all(_is_accumulated(rank, before) for rank in ranks):
         raise UserError(
             f"the backward pass of iteration {before} exchanges nothing, as in FSDP2's no_sync(), "
             "and such jobs cannot be replayed: record it under another sync"
         )
+    _check_passes(ranks, {number for number in common if number >= since})
     return [*range(first, last + 1)]
+
+
+def _check_passes(ranks: Sequence[_Rank], numbers: Set[int]) -> None:
+    """Raise ``UserError`` if steps have several forward passes before a backward pass.
+
+    An iteration begins with each forward pass, so such a step is several iterations, of which only
+    the last one reduces anything. Single iterations without, as in an evaluation with gradients,
+    are no such steps.
+    """
+    reduced = {number for number in numbers if any(rank.reduces[number] for rank in ranks)}
+    last_parts = {number for number in reduced if number - 1 in numbers - reduced}
+    if last_parts and _OFTEN * len(last_parts) >= len(reduced):
+        raise UserError(
+            f"iteration {max(last_parts) - 1} has a forward pass and exchanges nothing, like "
+            "others: a job whose steps have several forward passes before a backward pass cannot "
+            "be replayed: record it under another sync"
+        )
+
+
+def _check_buckets(ranks: Sequence[_Rank], numbers: Sequence[int], used: Used) -> None:
+    """Raise ``UserError`` if an iteration reduced more or fewer buckets than ``used`` has."""
+    expected = sum(used.model.trains(bucket.parameters) for bucket in used.strategy.buckets)
+    for rank in ranks:
+        for number in numbers:
+            if rank.reduces[number] != expected:
+                raise UserError(
+                    f"rank {rank.rank} reduced {rank.reduces[number]} buckets in iteration "
+                    f"{number}, and {expected} of those in strategy.json are trained: record the "
+                    "job again"
+                )
 
 
 def _is_accumulated(rank: _Rank, number: int) -> bool:
@@ -313,13 +349,15 @@ class _Times:
         self._places = last_places(used.model.names)
         self._shards = used.strategy.runtime == FSDP2
         places = used.model.places
-        buckets = sorted(used.strategy.buckets, key=lambda bucket: bucket.reduce_place)
+        reduced = [each for each in used.strategy.buckets if used.model.trains(each.parameters)]
+        buckets = sorted(reduced, key=lambda bucket: bucket.reduce_place)
         self._members = [[places[name] for name in bucket.parameters] for bucket in buckets]
         units = sorted(used.strategy.buckets, key=lambda bucket: bucket.gather_place)
         self._unit_of = {
             places[name]: number for number, unit in enumerate(units) for name in unit.parameters
         }
-        self._share = np.array(used.model.sizes_bytes) / max(1, used.model.size_bytes)
+        trained = [0 if each.frozen else each.size_bytes for each in used.model.parameters]
+        self._share = np.array(trained) / max(1, sum(trained))
         shape = (len(numbers), len(used.model))
         collectives = len(rank.sizes[numbers[-1]])
         self.forward_ns = np.zeros(shape, np.int64)

@@ -22,6 +22,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.times import Int64Array, Times
 from byteprophet.measure.processors import Clock, Clocks
 from byteprophet.measure.tensors import by_iteration
+from byteprophet.measure.waits import Waits, training_waits
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Kind, Rows
 
@@ -57,7 +58,7 @@ class Computation:
         self._place = {number: places.get(name, -1) for number, name in spans.names.items()}
         self._layer = {number: last_of_layer.get(name, -1) for number, name in spans.names.items()}
         rows = np.sort(spans.rows, order="end_ns")
-        self._training: Waits | Clock = Waits(rows[rows["kind"] == Kind.WAIT])
+        self._training: Waits | Clock = Waits(training_waits(rows))
         self._updating: Clock | None = None
         if clocks is not None:
             self._training = clocks.training[self._rank]
@@ -150,42 +151,6 @@ def first_gradient_ns(spans: Rows) -> int:
     """When the first gradient of an iteration was there. What runs later needs no update."""
     ends_ns = spans["end_ns"][spans["kind"] == Kind.BACKWARD]
     return int(ends_ns.min(initial=_LATEST_NS))
-
-
-class Waits:
-    """The spans in which a worker waited; some may overlap."""
-
-    def __init__(self, rows: Rows) -> None:
-        """``rows``: the spans, in any order."""
-        self._zero_ns = int(rows["begin_ns"].min(initial=_LATEST_NS))
-        self._begins, self._ends = (
-            _Edges(np.sort(rows[name]) - self._zero_ns) for name in ("begin_ns", "end_ns")
-        )
-
-    def worked_ns(self, times_ns: Sequence[int]) -> Int64Array:
-        """The time from each of ``times_ns`` to the next, less the waits in it.
-
-        Shape (times - 1,); 0 if the next time is earlier.
-        """
-        times = np.array(times_ns, np.int64)
-        since_ns = times - self._zero_ns
-        waited_ns = self._begins.passed_ns(since_ns) - self._ends.passed_ns(since_ns)
-        worked_ns: Int64Array = np.maximum(0, np.diff(times - waited_ns))
-        return np.where(np.diff(times) > 0, worked_ns, 0)
-
-
-class _Edges:
-    """Begins or ends of waits, sorted."""
-
-    def __init__(self, edges_ns: Int64Array) -> None:
-        self._edges_ns = edges_ns
-        self._until_ns = np.append(0, np.cumsum(edges_ns))
-
-    def passed_ns(self, times_ns: Int64Array) -> Int64Array:
-        """For each of ``times_ns``, the summed times since all edges before it."""
-        before = np.searchsorted(self._edges_ns, times_ns)
-        passed_ns: Int64Array = before * times_ns - self._until_ns[before]
-        return passed_ns
 
 
 def last_places(parameters: Sequence[str]) -> Mapping[str, int]:

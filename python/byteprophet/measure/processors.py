@@ -26,15 +26,13 @@ import numpy.typing as npt
 
 from byteprophet.job import Cluster, Processors
 from byteprophet.job.times import Int64Array
+from byteprophet.measure.waits import Spans, training_waits, union
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Kind, Rows
 
 COMPRESSING, AVERAGING = "compressing", "averaging"  # torch/sync/compressing.py
 
 _Floats = npt.NDArray[np.float64]
-_Spans = tuple[Int64Array, Int64Array]
-"""Begins and ends."""
-
 _THREADS = 2
 """Those that carry messages of one kind: one sends, one receives."""
 
@@ -186,42 +184,31 @@ class Clocks:
                 clocks[rank] = Clock(zero_ns, since_ns, worked)
 
 
-def _training(rows: Rows) -> _Spans:
+def _training(rows: Rows) -> Spans:
     """When a training thread ran: from its first span to its last, but not in waits."""
-    waits = rows[rows["kind"] == Kind.WAIT]
     first_ns, last_ns = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
-    begins, ends = _union(waits["begin_ns"], waits["end_ns"])
+    begins, ends = training_waits(rows)
     return np.append(first_ns, ends), np.append(begins, max([last_ns, *ends[-1:].tolist()]))
 
 
-def _updating(rows: Rows) -> _Spans:
+def _updating(rows: Rows) -> Spans:
     """When an updater ran; the training thread's own updates do not count."""
     updates = rows[rows["kind"] == Kind.UPDATE]
     own = rows["lane"][rows["kind"] == Kind.FORWARD]
     updates = updates[~np.isin(updates["lane"], own)]
-    return _union(updates["begin_ns"], updates["end_ns"])
+    return union(updates["begin_ns"], updates["end_ns"])
 
 
-def _compressing(spans: Events) -> _Spans:
+def _compressing(spans: Events) -> Spans:
     """When a rank compressed gradients, or averaged their forms."""
     kinds = (f"{COMPRESSING} ", f"{AVERAGING} ")
     wanted = [number for number, name in spans.names.items() if name.startswith(kinds)]
     rows = spans.rows
     rows = rows[(rows["kind"] == Kind.COMPUTE) & np.isin(rows["name"], wanted)]
-    return _union(rows["begin_ns"], rows["end_ns"])
+    return union(rows["begin_ns"], rows["end_ns"])
 
 
-def _union(begin_ns: Int64Array, end_ns: Int64Array) -> _Spans:
-    """The times that any of the spans covers, as disjoint spans in order."""
-    if not len(begin_ns):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(begin_ns, kind="stable")
-    begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
-    new = np.append(True, begins[1:] > ends[:-1])
-    return begins[new], ends[np.append(new[1:], True)]
-
-
-def _passing(arrivals: Arrivals, use: Use) -> tuple[_Spans, _Floats]:
+def _passing(arrivals: Arrivals, use: Use) -> tuple[Spans, _Floats]:
     """When the bytes of each collective passed, and how many cores these took meanwhile."""
     order = np.argsort(arrivals.end_ns, kind="stable")
     begin_ns, end_ns = arrivals.begin_ns[order], arrivals.end_ns[order]
@@ -231,7 +218,7 @@ def _passing(arrivals: Arrivals, use: Use) -> tuple[_Spans, _Floats]:
     return (since_ns, end_ns), took_ns / (end_ns - since_ns)
 
 
-def _count(knots: Int64Array, spans: _Spans, of: _Floats | float = 1.0) -> _Floats:
+def _count(knots: Int64Array, spans: Spans, of: _Floats | float = 1.0) -> _Floats:
     """The sum of ``of`` over the spans that cover each time between two knots, (knots - 1,)."""
     steps = np.zeros(len(knots))
     begins, ends = spans

@@ -30,7 +30,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.times import Int64Array, iteration_times_ns
-from byteprophet.measure.computation import Waits, add_forward, between_passes, first_gradient_ns
+from byteprophet.measure.computation import add_forward, between_passes, first_gradient_ns
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.parameters import gradient_sizes_bytes
 from byteprophet.measure.processors import Clock, Clocks, Use, served_arrivals
@@ -42,10 +42,12 @@ from byteprophet.measure.tensors import (
     by_rank,
     check_extent,
     check_servers,
+    has_steps_alone,
     iterations_since,
     measure_tensors,
     place_since,
 )
+from byteprophet.measure.waits import Waits, training_waits
 from byteprophet.schedulers import PARTITION, STOCK, resolve
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS, Kind, Rows
@@ -148,7 +150,7 @@ def measure(
         # Servers number the processes that talk to them; these numbers are not ranks.
         recorded = [events for events in recorded if events.table is not SERVED_TABLE]
     spans = by_rank(recorded, SPANS, ranks)
-    if all(_has_steps_alone(events.rows) for events in spans):
+    if all(has_steps_alone(events.rows) for events in spans):
         raise UserError("a job of several optimizers cannot be replayed")
     numbers = iterations_since(spans, 1)
     if config["scheduler"] == STOCK:
@@ -244,11 +246,6 @@ def _own_sizes(tensors: Tensors, spans: Events, reduce_dtype: str) -> tuple[tupl
     return sent_bytes, ""
 
 
-def _has_steps_alone(spans: Rows) -> bool:
-    """Whether a second step was recorded, but no iteration: several optimizers have none."""
-    return bool((spans["iteration"] > 1).any() and (spans["kind"] != Kind.ITERATION).all())
-
-
 class _Worker:
     """One worker's times. Shapes: I iterations, L tensors; ``start_ns`` (I + 1,).
 
@@ -279,8 +276,8 @@ class _Worker:
         places = _Places(tensors.parameters)
         self._tensor_of = {index: places.of(name) for index, name in spans.names.items()}
         rows = np.sort(spans.rows, order="end_ns")
-        waits = rows[rows["kind"] == Kind.WAIT]
-        self._wait_ends_ns = waits["end_ns"]
+        waits = training_waits(rows)
+        _, self._wait_ends_ns = waits
         self._training: Waits | Clock = Waits(waits)
         self._updating: Clock | None = None
         if clocks is not None:

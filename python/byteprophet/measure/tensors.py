@@ -105,6 +105,11 @@ def whole_iterations(spans: Rows) -> Int64Array:
     return found
 
 
+def has_steps_alone(spans: Rows) -> bool:
+    """Whether a second step was recorded, but no iteration: several optimizers have none."""
+    return bool((spans["iteration"] > 1).any() and (spans["kind"] != Kind.ITERATION).all())
+
+
 def by_iteration(rows: Rows) -> dict[int, Rows]:
     """The rows of each iteration by its number, in the order in which they are in ``rows``."""
     numbers = rows["iteration"]
@@ -120,7 +125,7 @@ def iterations_since(spans: Sequence[Events], since: int) -> list[int]:
     while first - 1 in common and first > since:
         first -= 1
     if last < since:
-        raise _recorded_too_early("buckets", since)
+        raise recorded_too_early("buckets", since)
     return [*range(first, last + 1)]
 
 
@@ -131,11 +136,12 @@ def place_since(settled_from: int, numbers: Sequence[int]) -> int:
     iteration in the job. UserError if it is after all of ``numbers``.
     """
     if settled_from >= numbers[-1]:
-        raise _recorded_too_early("settings", settled_from + 1)
+        raise recorded_too_early("settings", settled_from + 1)
     return max(0, settled_from + 1 - numbers[0])
 
 
-def _recorded_too_early(what: str, since: int) -> UserError:
+def recorded_too_early(what: str, since: int) -> UserError:
+    """The error of a job whose last ``what``, in use from iteration ``since`` on, are unknown."""
     return UserError(
         f"its last {what} were used from iteration {since} on, and no iteration was recorded "
         "since then: record more iterations"

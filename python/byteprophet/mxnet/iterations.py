@@ -34,6 +34,7 @@ class Iterations:
         """Begin the next iteration and return the ``version`` of its push_pulls."""
         global _latest
         self._number += 1
-        _latest = max(_latest, self._number)
-        process_pace.begin(self._number)
+        if self._number > _latest:  # otherwise, another trainer has begun it
+            _latest = self._number
+            process_pace.begin(self._number)
         return NUMBERED_FROM + self._number

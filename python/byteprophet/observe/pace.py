@@ -4,11 +4,11 @@ Nothing here costs anything worth mentioning: an iteration's begin is one assign
 blocked is one append, and both structures keep only the newest entries. So they are always filled,
 and nobody has to ask for them beforehand.
 
-Threads. Whoever counts iterations calls ``begin`` (a synchroniser, under its own lock, or the
-training thread). Any thread calls ``waited``. The observer's thread calls ``starts`` and
-``take_waits``. There is no lock, because a signal handler may end the observer in the middle of
-either call: an element of a list, and a deque, change atomically under the interpreter's lock, and
-``starts`` copies the list in one such step.
+Threads. Whoever counts iterations calls ``begin``, in the training thread or in autograd's. Any
+thread calls ``waited``. The observer's thread calls ``starts`` and ``take_waits``. There is no
+lock, because a signal handler may end the observer in the middle of either call: an element of a
+list, and a deque, change atomically under the interpreter's lock, and ``starts`` copies the list in
+one such step.
 """
 
 from __future__ import annotations
@@ -39,14 +39,25 @@ class Pace:
         self._starts: list[Start | None] = [None] * _STARTS
         self._waits: deque[Wait] = deque(maxlen=_WAITS)
         self._count = 0
+        self._leader: int | None = None
+        self._followers: set[int] = set()  # who has begun an iteration since the leader's last one
 
     @property
     def count(self) -> int:
         """Iterations begun so far."""
         return self._count
 
-    def begin(self, iteration: int) -> None:
-        """Notes that ``iteration`` begins now."""
+    def begin(self, iteration: int, by: int = 0) -> None:
+        """Notes that ``iteration`` begins now.
+
+        ``by``: who counts, as there may be several optimizers. If they take turns, the iterations
+        of one of them count. Another one takes its place by beginning two while it begins none.
+        """
+        if self._leader not in (by, None) and by not in self._followers:
+            self._followers.add(by)
+            return
+        self._leader = by
+        self._followers.clear()
         self._starts[self._count % _STARTS] = (iteration, self._clock())
         self._count += 1
 

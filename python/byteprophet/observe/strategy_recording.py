@@ -8,7 +8,7 @@ gradients. If the file cannot be written, it warns once and training continues.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,16 +27,20 @@ def record_strategy(
     since: int,
     optimizer: int = 0,
     environment: Mapping[str, str] = os.environ,
+    *,
+    frozen: Container[str] = (),
 ) -> None:
     """Records that ``strategy`` is in use from iteration ``since`` on, counted from 1.
 
     ``sizes_bytes`` has the sizes of all parameters, in forward order. ``optimizer`` is the index of
-    the optimizer among those of the process.
+    the optimizer among those of the process. ``frozen``: the names of those that are not trained.
     """
     run = environment.get(RUN)
     if not run:
         return
-    model = Model(tuple(Parameter(name, size) for name, size in sizes_bytes.items()))
+    model = Model(
+        tuple(Parameter(name, size, frozen=name in frozen) for name, size in sizes_bytes.items())
+    )
     used = Used(model, strategy, since)
     with _or_else.instead():
         write_strategy(strategy_path(Path(run), optimizer), used)

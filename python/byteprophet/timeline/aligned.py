@@ -2,8 +2,8 @@
 
 The reference is the machine of the server with the lowest rank, because every worker talks to it.
 If no events connect a server with other machines, it is the first machine. If all roles are on one
-machine, the events stay as they are. Roles that no events connect with the reference, and roles on
-an unknown machine, are aligned by their wall clocks.
+machine, or no machine is known, the events stay as they are. Roles that no events connect with the
+reference, and roles on an unknown machine, are aligned by their wall clocks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Aligned:
     """``events`` on one clock, and the alignment that brought them there.
 
     With one machine, ``events`` are unchanged. With several, all of them are on the reference's
-    clock and name its machine as their origin, so aligning them again changes nothing.
+    clock and name its machine as their origin, if they named one, so aligning them again changes
+    nothing.
     ``alignment`` is None if there is only one machine or if no events connect two machines.
     """
 
@@ -61,7 +62,8 @@ class Aligned:
 def align_events(events: Sequence[Events]) -> Aligned:
     """Returns all ``events`` with their times and origins on one clock."""
     machines = _machines(events)
-    if len(machines) < 2:
+    has_unknown = any(not table.origin.machine for table in events)
+    if len(machines) + has_unknown < 2:
         return Aligned(list(events), machines, None)
     from byteprophet.timeline.causes import evidence_of
 

@@ -13,7 +13,8 @@ Threads: the training thread.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -92,17 +93,19 @@ class _Sharding:
         same_start.take_first_ranks_values(named)
         is_first = group.rank == 0
         sizes = {name: each.nbytes for name, each in named}
+        frozen = {name for name, each in named if not each.requires_grad}
+        record = functools.partial(_record, units, sizes, frozen, group.number)
 
         def learned(order: Order) -> None:
             if is_first:
-                _record(units, order, sizes, 2, group.number)
+                record(order, 2)
 
         sharded = ShardedModel(model, units, names, group, order, learned)
         other_synchronisers.replaced.update(
             module for module in model.modules() if isinstance(module, FSDPModule)
         )
         if is_first:
-            _record(units, sharded.order, sizes, 1, group.number)
+            record(sharded.order, 1)
         for settings in self.optimizer.param_groups:
             settings["params"] = [sharded.replaced[id(each)] for each in settings["params"]]
             if settings.get("foreach", 0) is None and not settings.get("fused"):
@@ -120,7 +123,7 @@ class _Sharding:
         def measured(peak_bytes: int, iteration: int) -> None:
             write_peak(Path(directory), group.rank, peak_bytes)
             if is_first:  # iterations before were followed, which took time
-                _record(units, sharded.order, sizes, iteration, group.number)
+                record(sharded.order, iteration)
 
         if directory:
             MemoryProbe(sharded, self.optimizer, measured)
@@ -296,9 +299,14 @@ def _refuse(model: nn.Module) -> None:
 
 
 def _record(
-    units: Sequence[Unit], order: Order, sizes_bytes: Mapping[str, int], since: int, number: int
+    units: Sequence[Unit],
+    sizes_bytes: Mapping[str, int],
+    frozen: Container[str],
+    model: int,
+    order: Order,
+    since: int,
 ) -> None:
-    """Record that ``units`` are in use from iteration ``since`` on, in model ``number``."""
+    """Record that ``units`` are in use from iteration ``since`` on, in the model of that number."""
     buckets = tuple(
         Bucket(
             unit.names,
@@ -308,4 +316,4 @@ def _record(
         )
         for number, unit in enumerate(units)
     )
-    record_strategy(Strategy(FSDP2, buckets), sizes_bytes, since, number)
+    record_strategy(Strategy(FSDP2, buckets), sizes_bytes, since, model, frozen=frozen)

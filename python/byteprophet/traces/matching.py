@@ -5,7 +5,11 @@ counted anew in each step, and by their size, because threads of gloo may begin 
 another order. Those that were launched before the traces began are counted from the last one, and
 some ranks may have recorded more of them than others. If the ranks of a group recorded different
 numbers of others in a step, these are not matched, and keep their recorded times, in which they
-wait for other ranks. So do messages whose two ends are not named, as gloo's are not.
+wait for other ranks. So do messages whose two ends are not named, as gloo's are not, and what more
+ranks recorded than their group has.
+
+Traces may name no process group, as gloo's do not. Then all ranks are taken as one group, unless
+they say that it has fewer. ``Matching.ungrouped`` tells how often that matters.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ class Matching(NamedTuple):
 
     meetings: list[Meeting]
     unmatched: list[Task]
+    ungrouped: int
+    """Meetings of more than two ranks whose traces name no process group, nor its size. If the
+    ranks formed several groups, they are wrong."""
 
     @property
     def unmatched_ns(self) -> int:
@@ -57,6 +64,7 @@ def match(traces: Sequence[RankTrace]) -> Matching:
     recorded = Counter(one for trace in traces for one in _groups(trace))
     result: list[Meeting] = []
     unmatched: list[Task] = []
+    ungrouped = 0
     if len(traces) > 1:
         unmatched += (task for one in traces for task in one.tasks if _lacks_ends(task.message))
     for key, by_trace in found.items():
@@ -66,16 +74,20 @@ def match(traces: Sequence[RankTrace]) -> Matching:
             if len(by_trace) < 2:
                 continue
         counts = {len(numbers) for numbers in by_trace.values()}
-        if len(by_trace) < 2 or len(counts) > 1:
-            tasks = [traces[index].tasks[at] for index, its in by_trace.items() for at in its]
+        tasks = [traces[index].tasks[at] for index, its in by_trace.items() for at in its]
+        stated = {task.message.ranks for task in tasks if task.message} - {0}
+        too_many = len(by_trace) > min(stated, default=len(by_trace))
+        if len(by_trace) < 2 or len(counts) > 1 or too_many:
             if len(by_trace) > 1 or recorded[_group(tasks[0].message)] > 1:
                 unmatched += tasks
             continue
+        if len(by_trace) > 2 and not stated and _group(tasks[0].message) == ("", ""):
+            ungrouped += min(counts)
         result += (
             Meeting(tuple(zip(by_trace, together, strict=True)))
             for together in zip(*by_trace.values(), strict=True)
         )
-    return Matching(result, unmatched)
+    return Matching(result, unmatched, ungrouped)
 
 
 def _groups(trace: RankTrace) -> set[tuple[str, str] | None]:

@@ -185,6 +185,7 @@ class TraceReplay:
             "tasks": sum(len(trace.tasks) for trace in traces),
             "matched": self.built.matched,
             "unmatched": self.built.unmatched,
+            "ungrouped": self.built.matching.ungrouped,
             "unexplained_ns": [trace.unexplained_ns for trace in traces],
             "inferred_ns": [trace.inferred_ns for trace in traces],
             "measured_ns": self.measured_ns or None,

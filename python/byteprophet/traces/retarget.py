@@ -146,9 +146,9 @@ def _check_matching(traces: Sequence[RankTrace], matching: Matching) -> None:
     if share:
         raise UserError(
             f"{traces[0].path}: {share:.0%} of the time of communication is of "
-            "collectives that other ranks did not record as often, or in other sizes, or of "
-            "messages that do not name both ranks, so that waiting is not known: were all steps "
-            "recorded completely?"
+            "collectives that other ranks did not record as often, or in other sizes, or that more "
+            "ranks recorded than their group has, or of messages that do not name both ranks, so "
+            "that waiting is not known: were all steps recorded completely?"
         )
 
 

@@ -4,10 +4,12 @@ Every worker tells when its latest iterations began, by its machine's monotonic 
 machine these times can be compared as they are. Between machines they are brought onto the wall
 clock, by the moment that every file has on both clocks, and are as good as the clocks' agreement.
 
-An iteration begins with its first gradient. A worker that computes longer, or whose link is slower,
-begins its iterations later than the others, which wait for it. If its link is slower, it begins
-hardly later, because the others' gradients wait for its own at the servers. That shows in the time
-from a push's acknowledgement to its answer: it is short only for the worker that pushes last.
+An iteration begins with its first gradient, or, where torch exchanges gradients (``record()``, and
+paced jobs without our front), with its forward pass. A worker that computes longer, or whose link
+is slower, begins its iterations later than the others, which wait for it. If its link is slower, it
+begins hardly later, because the others' gradients wait for its own at the servers. That shows in
+the time from a push's acknowledgement to its answer: it is short only for the worker that pushes
+last.
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ SIMULATION = Kind(
 SEARCH = Kind((*SIMULATION.panels, "search.js"), SIMULATION.footer)
 
 _MOST_ITERATIONS = 500
+_MOST_PARTS = 40
+"""Iterations whose parts are drawn, of one worker at a time."""
 
 
 def write_page(path: Path, diagnosis: Diagnosis, data: Mapping[str, Any]) -> None:
@@ -65,7 +67,7 @@ def write_page(path: Path, diagnosis: Diagnosis, data: Mapping[str, Any]) -> Non
 def last_of(data: Mapping[str, Any], most: int = _MOST_ITERATIONS) -> dict[str, Any]:
     """``data``, in which only the last iterations are listed one by one; ``counted``: of how many.
 
-    Means, medians and shares stay those of all.
+    Their parts are those of even fewer. Means, medians and shares stay those of all.
     """
     parts = data["breakdown"]
     return {
@@ -73,7 +75,10 @@ def last_of(data: Mapping[str, Any], most: int = _MOST_ITERATIONS) -> dict[str, 
         "counted": len(data["iterations"]),
         "iterations": data["iterations"][-most:],
         "iterations_ns": data["iterations_ns"][-most:],
-        "breakdown": {**parts, "parts_ns": [rows[-most:] for rows in parts["parts_ns"]]},
+        "breakdown": {
+            **parts,
+            "parts_ns": [rows[-min(most, _MOST_PARTS) :] for rows in parts["parts_ns"]],
+        },
     }
 
 

@@ -1,6 +1,7 @@
 // Charts, drawn by uPlot. Each function returns a figure, which is drawn as soon as it has a width.
 
 const NARROW = 560;
+const MOST_CHARTS = 8; // of workers, where each one has its own
 const FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
 const WHOLE = [1, 2, 5].flatMap((factor) => Array.from({ length: 9 }, (_, power) => factor * 10 ** power)).sort((a, b) => a - b);
 

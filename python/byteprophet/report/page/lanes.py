@@ -6,12 +6,15 @@
     server      sums, on as many lanes as there were at once
 
 Times are whole numbers of ``UNIT_NS``, from the first shown iteration's begin. As many
-iterations are shown as keep the page small, and at least one.
+iterations are shown as keep the page small, and at least one. Browsers draw no picture that is
+higher than 32,767 pixels, so roles are left out that have no room.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +31,8 @@ from byteprophet.timeline.tables import Kind, Rows
 UNIT_NS = 100
 
 MOST_SLICES = 40_000
+_MOST_LANES = 400
+"""Of 19 points each, and a point may be four pixels."""
 
 
 class Slices(NamedTuple):
@@ -67,16 +72,20 @@ Lane = tuple[str, str, Slices]
 """Role, label, slices."""
 
 
-def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
+def timeline(
+    diagnosis: Diagnosis, most: int = MOST_SLICES, most_lanes: int = _MOST_LANES
+) -> dict[str, Any]:
     """Plain data: ``lanes`` have ``slices``, flat: gap, length, kind, name and bytes of each.
 
     The gap is from the end of the slice before, of the first from 0: small numbers make a small
     page. Kinds and names are numbers of ``kinds`` and ``names``. ``iterations``: number, begin and
-    end, of the worker whose critical path it is.
+    end, of the worker whose critical path it is. ``left_out``, ``roles_left_out``: how many earlier
+    iterations and last roles are not shown.
     """
     run = diagnosis.run
     kinds, names = Numbers(), Numbers()
-    lanes = [lane for lane in _lanes(diagnosis, kinds, names) if len(lane[2].kind)]
+    known = [lane for lane in _lanes(diagnosis, kinds, names) if len(lane[2].kind)]
+    lanes = _of_first_roles(known, most_lanes)
     own = run.workers[diagnosis.path.worker]
     count = len(own.starts_ns)
     begins_ns = np.min([worker.starts_ns for worker in run.workers], axis=0)
@@ -87,6 +96,7 @@ def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
     return {
         **drawn(lanes, kinds, names, begin_ns, end_ns),
         "left_out": count - shown,
+        "roles_left_out": len({role for role, _, _ in known} - {role for role, _, _ in lanes}),
         "iterations": [
             [
                 int(number),
@@ -98,6 +108,14 @@ def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _of_first_roles(lanes: Sequence[Lane], most: int) -> list[Lane]:
+    """The lanes of the first roles that have ``most`` together, and of two roles at least."""
+    counts = Counter(role for role, _, _ in lanes)
+    sums = dict(zip(counts, accumulate(counts.values()), strict=True))
+    kept = {role for place, (role, count) in enumerate(sums.items()) if place < 2 or count <= most}
+    return [lane for lane in lanes if lane[0] in kept]
 
 
 def _iterations_of(most: int, lanes: Sequence[Lane], begins_ns: Ints, end_ns: int) -> int:

@@ -31,7 +31,7 @@ function bandwidthPanel(data) {
   const step = series.bin_ns / 1e6;
   const options = { xUnit: "ms from the first iteration shown", xMost: series.length_ns / 1e6, marks: series.starts_ns.map((ns) => ns / 1e6), yUnit: "Mbit/s" };
   const steps = (values) => [...values.map((value, place) => [place * step, value]), [options.xMost, values.at(-1)]];
-  const pictures = data.workers.flatMap((role, worker) => ["push", "pull"].map((direction) => {
+  const pictures = data.workers.slice(0, MOST_CHARTS).flatMap((role, worker) => ["push", "pull"].map((direction) => {
     const values = series[`${direction}_bps`][worker];
     if (!values) return missing(`${role} recorded no transfers.`);
     const sampled = (series.sampled[worker]?.[direction] ?? []).filter(([ns]) => ns >= 0 && ns <= series.length_ns).map(([ns, bps]) => [ns / 1e6, bps / 1e6]);
@@ -51,6 +51,7 @@ function bandwidthPanel(data) {
     html("p", { class: "soft" }, `Payload in bins of ${step.toFixed(1)} ms, from transfers${series.starts_ns.length ? "; dotted lines: iterations" : ""}. ${series.not_sampled ? `${series.not_sampled}.` : ""}`),
     legend([["push", "var(--push)"], ["pull", "var(--pull)"], ...(series.not_sampled ? [] : [["the monitor's estimate", "var(--forward)"]]), ...(rates.some(Boolean) ? [["the link's rate (payload)", "var(--bound)", true]] : [])]),
     html("div", { class: "columns wide-columns" }, pictures),
+    data.workers.length > MOST_CHARTS ? html("p", { class: "soft" }, `The charts are of the first ${MOST_CHARTS} of ${data.workers.length} workers. The table has the means of all.`) : null,
     usage(data),
   ];
 }

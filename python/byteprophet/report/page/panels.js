@@ -84,7 +84,7 @@ function breakdown(data) {
   const holder = html("div");
   const choose = (worker) => holder.replaceChildren(stackedBars(
     `Parts of each iteration of ${data.workers[worker]}`,
-    data.iterations.slice(-40).map((number, index, shown) => bars(`iteration ${number}`, parts_ns[worker][parts_ns[worker].length - shown.length + index]))));
+    data.iterations.slice(-parts_ns[worker].length).map((number, index) => bars(`iteration ${number}`, parts_ns[worker][index]))));
   choose(0);
   return [
     html("p", { class: "soft" }, "Where the thread that computes spends an iteration. Every instant is counted once; what runs behind computation costs nothing and is not shown."),
@@ -102,7 +102,7 @@ function timelinePanel(data) {
   const shown = data.timeline;
   if (!shown.lanes.length) return [missing("Nothing was recorded that could be drawn.")];
   return [
-    html("p", { class: "soft" }, `The last ${shown.iterations.length} iterations${shown.left_out ? ` (${shown.left_out} earlier ones are left out to keep the page small)` : ""}, of which the picture opens with two. Links are shown as if they carried one partition at a time.`),
+    html("p", { class: "soft" }, `The last ${shown.iterations.length} iterations${shown.left_out ? ` (${shown.left_out} earlier ones are left out to keep the page small)` : ""}, of which the picture opens with two. Links are shown as if they carried one partition at a time.${shown.roles_left_out ? ` The last ${shown.roles_left_out} roles are left out, for which a picture has no room.` : ""}`),
     legend(shown.kinds.map((kind) => [kind, colour(kind)])),
     timelineChart(shown),
   ];

@@ -1,7 +1,6 @@
 // The panels. Each one is a function that makes its body's elements and returns what updates them:
 // update(state) returns the elements that are shown, in order. Figures stay the same elements.
 
-const MOST_CHARTS = 8;
 const known = (value, text) => (value === null || value === undefined ? "–" : text(value));
 const titled = (title, figure) => html("div", null, html("h3", null, title), figure);
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
