@@ -74,7 +74,8 @@ int64_t StagedPlan::partition_bytes() {
 
 StagedPlan::Begun StagedPlan::Begin() {
   std::lock_guard<std::mutex> lock(mutex_);
-  Begun begun{.iteration = ++iteration_, .order = std::exchange(order_, {}), .plan = std::nullopt};
+  Begun begun{.iteration = ++iteration_, .order = std::move(order_), .plan = std::nullopt};
+  order_.reset();
   const bool due = staged_ && at_iteration_ <= iteration_;
   if (!due && changes_.empty()) return begun;
   begun.plan = due ? std::move(*staged_) : Plan{};
