@@ -191,6 +191,9 @@ def test_of_optimizers_that_take_turns_one_counts() -> None:
         pace.begin(number, by=2)
     assert [number for number, _ in pace.starts()] == [1, 2, 3, 4, 5, 6]
     assert pace.count == 6
+    for number in (7, 8):  # its own count is behind
+        pace.begin(number - 4, by=1)
+    assert [number for number, _ in pace.starts()] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_when_there_is_no_consumer(tmp_path: Path) -> None:

@@ -277,6 +277,11 @@ def test_servers_have_as_much_in_flight_as_keeps_their_share(
     settings, _ = schedulers.resolve("prophet", {})
     made = built(replace(job, policy=Policy("prophet", settings)))
     assert made.push_policy.settings["window_floor_bytes"] == floor_bytes
+    again = with_routes(made, made.strategy.routes, 0.25)  # it was made for one of two fifths
+    assert again.push_policy.settings["window_floor_bytes"] <= floor_bytes
+    assert (again.push_policy.settings["window_floor_bytes"] < floor_bytes) == (
+        0 < floor_bytes < 1 << 20
+    )
     given = {**settings, "window_floor_bytes": 99_999}
     kept = built(replace(job, policy=Policy("prophet", given)))
     assert kept.push_policy.settings["window_floor_bytes"] == 99_999

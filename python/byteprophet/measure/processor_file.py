@@ -153,10 +153,15 @@ def message_ns_of(job: Job, most_ns: float = math.inf) -> int:
 
 
 def _messages(job: Job) -> int:
-    """How many messages gloo sends in an iteration, on all ranks."""
+    """How many messages gloo sends in an iteration, on all ranks.
+
+    A frozen unit of FSDP2 is all-gathered, and not reduced.
+    """
     if job.transport != TORCH:
         return 0
-    return 2 * (job.workers - 1) * job.workers * len(job.strategy.buckets)
+    buckets = job.strategy.buckets
+    collectives = len(buckets) + sum(job.model.trains(each.parameters) for each in buckets)
+    return collectives * (job.workers - 1) * job.workers
 
 
 def _passed_bytes(measured: Measured) -> float:

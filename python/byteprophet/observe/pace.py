@@ -50,15 +50,17 @@ class Pace:
     def begin(self, iteration: int, by: int = 0) -> None:
         """Notes that ``iteration`` begins now.
 
-        ``by``: who counts, as there may be several optimizers. If they take turns, the iterations
-        of one of them count. Another one takes its place by beginning two while it begins none.
+        ``by``: who counts; 0: nobody else does. If several optimizers take turns, the iterations of
+        one of them count, and are numbered here, as each may count its own or all of them. Another
+        one takes its place by beginning two while it begins none.
         """
         if self._leader not in (by, None) and by not in self._followers:
             self._followers.add(by)
             return
         self._leader = by
         self._followers.clear()
-        self._starts[self._count % _STARTS] = (iteration, self._clock())
+        number = self._count + 1 if by else iteration
+        self._starts[self._count % _STARTS] = (number, self._clock())
         self._count += 1
 
     def starts(self, most: int = _STARTS) -> list[Start]:

@@ -223,6 +223,8 @@ def _policy(job: Job, fraction: float) -> tuple[Policy, int]:
     known, partition_bytes = job.policy or Policy(schedulers.DEFAULT), job.strategy.partition_bytes
     given, largest = dict(known.settings), schedulers.LARGEST_PARTITION
     given.pop(schedulers.PLANNED_FOR, None)  # workers agree anew on the order
+    if job.strategy.runtime == MIXED:
+        given.pop(schedulers.WINDOW_FLOOR, None)  # it was made for the fraction of that strategy
     if given.get(largest, schedulers.resolve(known.name, {})[0].get(largest, 0)):
         given.pop(schedulers.PARTITION, None)
         if share_bps:

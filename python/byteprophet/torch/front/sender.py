@@ -61,7 +61,6 @@ class Sender:
         self._streams = own_streams.OwnStreams()
         self._begin = threading.Lock()
         self._between_iterations = True
-        self._iterations = 0  # begun so far
         process_pace.tells_waits = True
 
     def accept(self, named: Iterable[tuple[str, Tensor]]) -> None:
@@ -171,9 +170,7 @@ class Sender:
                 return
             try:
                 iteration = self._synchroniser.begin_iteration()
-                self._iterations += 1
-                # Its own count, because servers' policies count those of all optimizers together.
-                process_pace.begin(self._iterations, by=id(self))
+                process_pace.begin(iteration, by=id(self))
                 process_stopwatch.begin_iteration(iteration)
                 process_layers.first_gradient(iteration)
             finally:
