@@ -4,9 +4,9 @@
 // listens to local ranks. Take(): the PUSH loop. Acked(): ps-lite's customer thread, when the
 // server has acknowledged a push. OnIteration(), PreferredPartitionBytes(), WhatItLearned(): the
 // thread that trains. size(): any. One mutex guards everything here, the policy included. Under it,
-// BytePS is called only for a key's readiness and its server. Of the locks that these take, those
-// of keys and of the placement, in this order, none is held while this one is waited for, and the
-// recorder's is innermost.
+// BytePS is called only for a key's readiness and its server. These take the lock of keys, and then
+// that of the placement; nobody waits for the mutex here while holding one of them. The recorder's
+// is innermost.
 //
 // Invariants. A key is known to the policy at most once at a time: further tasks of the same key
 // wait in order until it is acknowledged. A task leaves exactly once. Nothing waits for a

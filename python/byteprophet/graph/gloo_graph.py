@@ -120,11 +120,9 @@ class _Build:
             if self.fsdp
             else (Kind.ALL_REDUCE_START, Kind.ALL_REDUCE_END)
         )
-        frozen = [each for each in job.strategy.buckets if not job.model.trains(each.parameters)]
-        trained = [each for each in job.strategy.buckets if each not in frozen]
-        trained.sort(key=lambda bucket: bucket.reduce_place)
-        self.buckets = [*trained, *frozen]
-        self.reduced = len(trained)  # so many of the buckets, from the first one on
+        trains = {each: job.model.trains(each.parameters) for each in job.strategy.buckets}
+        self.buckets = sorted(trains, key=lambda each: (not trains[each], each.reduce_place))
+        self.reduced = sum(trains.values())  # so many of the buckets, from the first one on
         self.members = [np.array([job.model.places[n] for n in b.parameters]) for b in self.buckets]
         hosts = [host.slowed_by(job.cluster.costs.host_ns_per_byte) for host in job.cluster.workers]
         self.up = [
