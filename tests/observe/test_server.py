@@ -21,6 +21,7 @@ from byteprophet.errors import UserError
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.spec import RoleCommands
+from byteprophet.observe.observer import PERIOD_S
 from byteprophet.observe.recording import VARIABLE
 from byteprophet.observe.server import ServedRecording
 from byteprophet.timeline.events import Events, events_path
@@ -279,7 +280,7 @@ def test_a_server_that_cannot_save_serves_on(tmp_path: Path) -> None:
 
 
 class Killer(threading.Thread):
-    """Kills server-1 once its file has so many rows."""
+    """Kills server-1 once its file has so many rows. Before that, it stops server-0 for a while."""
 
     def __init__(self, run: Path) -> None:
         super().__init__(daemon=True)
@@ -296,9 +297,15 @@ class Killer(threading.Thread):
                 self.seen = len(load_events(path).rows)
             except UserError:  # it is not there yet
                 continue
-        (pid,) = marked_processes(str(self._run.absolute()), "server-1")
+        (stopped,), (killed,) = (
+            marked_processes(str(self._run.absolute()), role) for role in ("server-0", "server-1")
+        )
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(3 * PERIOD_S)
+        os.kill(stopped, signal.SIGCONT)
+        time.sleep(3 * PERIOD_S)
         self.killed_ns = time.monotonic_ns()
-        os.kill(pid, signal.SIGKILL)
+        os.kill(killed, signal.SIGKILL)
 
 
 @pytest.mark.job

@@ -70,7 +70,7 @@ class ServedRecording:
     def _run(self) -> None:
         terminated = False
         while not terminated and not self._ending.is_set():
-            terminated = signal.sigtimedwait({signal.SIGTERM}, PERIOD_S) is not None
+            terminated = _terminated_within(PERIOD_S)
             self._call(self._write)
         self._call(self._complete)
         if terminated:
@@ -119,6 +119,14 @@ class ServedRecording:
             self._library.byteps_record_served(0)
             self._source.record(False)
             warn(f"this server stopped recording: {described(error)}")
+
+
+def _terminated_within(seconds: float) -> bool:
+    """Waits for SIGTERM. Returns whether it came."""
+    got = signal.sigtimedwait({signal.SIGTERM}, seconds)
+    # If this process was stopped meanwhile (Ctrl-Z, a debugger) and goes on after the time is over,
+    # CPython returns what is in a buffer that nothing was written to.
+    return got is not None and got.si_signo == signal.SIGTERM
 
 
 def start(library: ctypes.CDLL, environment: Mapping[str, str] = os.environ) -> ServedRecording:

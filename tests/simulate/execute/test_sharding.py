@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -110,15 +111,18 @@ def test_with_zero_2_a_bucket_of_gradients_is_whole_until_it_is_sent() -> None:
     assert memory.transient - stage.transient_bytes == 4 * sum(of_last)
 
 
-def test_the_first_unit_of_a_backward_pass_is_gathered_when_the_forward_pass_has_ended() -> None:
-    """It is the last one of the forward pass, and has just been sharded."""
-    result = simulate_program(program(_MODEL, "dp=8 zero=3", 8), find_cluster("dgx-h100"))
+def test_the_first_unit_of_a_pass_is_gathered_when_the_pass_before_has_ended() -> None:
+    """Backward, it has just been sharded. Forward, FSDP2 waits for kernels before the root."""
+    result = simulate_program(
+        program(_MODEL, "dp=8 zero=3 micro_batches=2", 8), find_cluster("dgx-h100")
+    )
     (record,) = result.job.ranks
-    forward, backward = record.done
-    (gather,) = (flow for flow, use in record.waits[backward.first] if use is Spent.ALL_GATHER)
     replayed = result.replayed
-    assert replayed.start_ns[gather] == replayed.end_ns[forward.last]
-    assert replayed.start_ns[backward.first] == replayed.end_ns[gather]
+    assert [done.action.act for done in record.done] == 2 * [Act.FORWARD, Act.BACKWARD]
+    for before, after in pairwise(record.done):
+        (gather,) = (flow for flow, use in record.waits[after.first] if use is Spent.ALL_GATHER)
+        assert replayed.start_ns[gather] == replayed.end_ns[before.last]
+        assert replayed.start_ns[after.first] == replayed.end_ns[gather]
 
 
 def test_only_weights_of_linear_layers_are_gathered_with_8_bits() -> None:

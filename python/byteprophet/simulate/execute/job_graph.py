@@ -190,9 +190,11 @@ class _Build:
         # backward pass is over.
         lazy = zero == 3 and self._mesh.pp > 1
         first = self._nothing(rank) if lazy else -1
-        # A unit is gathered while the one before it computes. But the first one of a backward pass,
-        # which is the last one of the forward pass, was sharded when that ended.
-        after = rank.last if lazy or act is Act.BACKWARD else rank.before_unit
+        # A unit of FSDP2 is gathered while the one before it computes. But the first one of a pass
+        # waits for the pass before: forward, its streams wait for the kernels that were launched
+        # before the root (FSDP2's ``_root_pre_forward``); backward, the unit, which is the last
+        # one of the forward pass, was sharded when that ended.
+        after = rank.last if zero == 3 else -1
         sent: list[tuple[int, int]] = []
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
             gathered = gathers and self._tables.is_gathered(stage, bucket, act)
@@ -207,7 +209,7 @@ class _Build:
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
                 self._collectives.join(collective, Part(rank, after, begin))
             if zero == 3 and self._tables.wanted(stage, bucket, kind):
-                after = rank.before_unit = before
+                after = before
             first = begin if first < 0 else first
             sent.append((bucket, rank.last))
         last = rank.last

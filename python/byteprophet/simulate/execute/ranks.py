@@ -66,7 +66,6 @@ class Rank:
         ports: its links.
         record: what it does.
         last: its latest operation.
-        before_unit: the operation before its latest unit of FSDP2 that has parameters; -1: none.
         met: the collectives so far for which it met others.
         factor: how many times as long its kernels take.
     """
@@ -78,7 +77,6 @@ class Rank:
     ports: Ports
     record: RankRecord
     last: int = -1
-    before_unit: int = -1
     met: int = 0
     factor: float = 1.0
 
