@@ -77,7 +77,7 @@ $(MXNET_VENV)/.dependencies: pyproject.toml native/system-packages.sh
 $(MXNET_VENV)/.built: $(MXNET_VENV)/.dependencies $(NATIVE)
 	CMAKE_BUILD_PARALLEL_LEVEL=$${CMAKE_BUILD_PARALLEL_LEVEL:-$$(nproc)} \
 	  $(MXNET_VENV)/bin/pip install --quiet --no-compile --no-build-isolation --config-settings=build-dir=build/mxnet \
-	  --editable ".[mxnet]" pytest pytest-timeout scikit-learn
+	  --editable ".[mxnet]" pytest pytest-timeout "pytest-rerunfailures>=16" scikit-learn
 	touch $@
 
 demo-mxnet: mxnet
@@ -128,14 +128,15 @@ bench-native: build
 	$(BIN)/cmake --build build/benchmarks --target prophet_benchmarks
 	build/benchmarks/benchmarks/prophet_benchmarks
 
-# A shared machine may starve a real job. Up to three tests in all are run once more, and named with what they said.
+# A shared machine may starve a real job. A few tests in all are run once more, and named with what they said.
 test-python: build
 	$(BIN)/python -m pytest $(THOROUGH) --durations=30 --processor-seconds=60 -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 	  --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 test-mxnet:
 	@if $(MXNET_POSSIBLE); then \
-	  nice -n 5 $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest $(THOROUGH) tests/mxnet; \
+	  nice -n 5 $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest $(THOROUGH) tests/mxnet \
+	    --reruns 1 --max-suite-reruns 1 --rerun-show-tracebacks; \
 	else echo "byteprophet: tests/mxnet not run: $(MXNET_REFUSAL)"; fi
 
 lint: build

@@ -7,6 +7,7 @@ It imports ``byteps.mxnet``, as scripts do; each case writes what its test compa
 from __future__ import annotations
 
 import copy
+import faulthandler
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ import numpy as np
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
 
+TIMEOUT_S = 200.0  # of a job
 BATCH_SIZE, ITERATIONS = 8, 8
 # In the order of the forward pass, which is the opposite of the alphabet's.
 LAYERS = ("z_conv", "y_norm", "x_conv", "w_norm", "v_dense", "u_dense")
@@ -394,6 +396,7 @@ def symbolic(seed: int) -> Any:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(0.75 * TIMEOUT_S)  # where it hangs, if it does
     bps.init()
     outcome = globals()[sys.argv[1]]()
     ours = sys.modules.get("byteprophet.mxnet")

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("mxnet", reason="MXNet has an environment of its own: make test-mxnet")
 
-from job_worker import LAYERS
+from job_worker import LAYERS, TIMEOUT_S
 
 from byteprophet import _core
 from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
@@ -28,9 +28,9 @@ def run(folder: Path, case: str, scheduler: str) -> JobResult:
         directory=folder,
         scheduler=scheduler,
         environment={"BYTEPROPHET_RECORD": "1"},
-        timeout_s=200.0,
+        timeout_s=TIMEOUT_S,
     )
-    return run_job(spec, None)
+    return run_job(spec, lambda name, line: print(f"{name}: {line}"))  # shown if the test fails
 
 
 def results(folder: Path, case: str, scheduler: str) -> list[dict[str, Any]]:
