@@ -60,13 +60,13 @@ class Launched:
             env={**os.environ, "TMPDIR": str(self.temporary)},
             start_new_session=True,
         )
-        lines: list[str] = []
+        self.port, ready = "", 0
         assert self.process.stdout is not None
-        while lines.count("ready") < 2:
-            line = self.process.stdout.readline()
+        while ready < 2:
+            line = self.process.stdout.readline().strip()
             assert line, self.process.communicate()[1]
-            lines.append(line.strip())
-        self.port = next(line for line in lines if line != "ready")
+            ready += line == "ready"
+            self.port = self.port or line  # the first one
         assert marked_processes(str(self.run))
         assert list(self.temporary.iterdir())
 
