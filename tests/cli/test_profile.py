@@ -132,6 +132,22 @@ def test_local_ranks_share_their_workers_rate(
     assert found["allowed_ns"] == int(300_000 * 8e9 / 478_200_000)
 
 
+def test_slower_servers_answer_later(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two workers share the link of a server at 250 Mbit/s."""
+    path = run / "config.toml"
+    path.write_text(path.read_text() + "[server_bandwidth_bps]\n0 = 250000000\n")
+    assert run_cli(["profile", str(run), "--waits", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["allowed_ns"] == int(300_000 * 8e9 / 119_550_000)
+
+
+def test_a_link_that_changed_must_be_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "config.toml"
+    path.write_text('steps = ["worker-0=100mbit@5s"]\n' + path.read_text())
+    assert run_cli(["profile", str(run), "--waits"]) == 2
+    assert "its links changed while it ran: give --bandwidth" in capsys.readouterr().err
+    assert run_cli(["profile", str(run), "--waits", "--bandwidth", "1gbit"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [
@@ -140,6 +156,7 @@ def test_local_ranks_share_their_workers_rate(
         (["RUN", "--rank", "3", "--waits"], 2, "run the job with --record"),
         (["RUN", "--toml", "--json"], 2, "--toml"),
         (["RUN", "--waits", "--bandwidth", "fast"], 2, "--bandwidth"),
+        (["RUN", "--waits", "--bandwidth", "unlimited"], 2, "what a wait may be needs a limit"),
         (["RUN", "--bandwidth", "1gbit"], 2, "--bandwidth: needs --waits"),
     ],
 )

@@ -49,6 +49,10 @@ def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: P
     [
         ([*_ANY, "gpt2", "--strategy", "dp=8", "--straggler", "x=2"], "expected RANK=FACTOR"),
         ([*_ANY, "gpt2", "--strategy", "dp=8", "--straggler", "8=2"], "only ranks 0 to 7"),
+        (
+            [*_ANY, "gpt2", "--strategy", "dp=8", "--straggler", "5=2", "--straggler", "5=3"],
+            "rank 5 is given twice",
+        ),
         ([*_ANY, "gpt2", "--strategy", "dp=8", "--gpu-mtbf", "0"], "between failures"),
         ([*_ANY, "gpt2", "--checkpoint", "9"], "--checkpoint needs --gpu-mtbf"),
         ([*_ANY, "gpt2", "--seed", "9"], "--seed needs --jitter"),
@@ -119,7 +123,7 @@ def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: P
     out = tmp_path / "found.json"
     call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "8"]
     assert run_cli([*call, "--json", str(out), "--strategy", "precision=fsdp2"]) == 0
-    found = json.loads(out.read_text(encoding="utf-8"))
+    found = json.loads(out.read_text(encoding="utf-8"))["strategies"]
     assert all(one["strategy"].endswith(" precision=fsdp2") for one in found)
     best = min((one for one in found if one["fits"]), key=lambda one: one["iteration_ns"])
     printed = capsys.readouterr().out

@@ -20,12 +20,14 @@ def run(tmp_path: Path) -> Path:
     """A run directory, as far as this goes."""
     directory = tmp_path / "run"
     (directory / "events").mkdir(parents=True)
-    for name in ("config.toml", "summary.json", "events/spans-worker-0.arrows", "report.html"):
+    for name in ("config.toml", "summary.json", "order.json", "events/spans-worker-0.arrows"):
         (directory / name).write_text("of the job")
     return directory
 
 
-@pytest.mark.parametrize("name", ["config.toml", "summary.json", "events/spans-worker-0.arrows"])
+@pytest.mark.parametrize(
+    "name", ["order.json", "config.toml", "summary.json", "events/spans-worker-0.arrows"]
+)
 def test_a_run_keeps_its_files(name: str, run: Path) -> None:
     with pytest.raises(UserError, match=r"--out .*: is a file of the run"):
         check_targets({"--out": run / name}, [run])
@@ -97,6 +99,10 @@ def test_traces_of_ranks_do_not_replace_traces(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"ddp\.<rank>\.et: .*ddp\.3\.et is one of the files"):
         check_chakra_targets(tmp_path / "ddp", [source])
     check_chakra_targets(tmp_path / "other", [source])
+    with pytest.raises(UserError, match=r"x\.1\.et is the file of --out"):
+        check_chakra_targets(tmp_path / "x", [], {"--out": tmp_path / "x.1.et"})
+    with pytest.raises(NotWritten, match="No such file"):
+        check_chakra_targets(tmp_path / "none" / "x", [])
     check_chakra_targets(tmp_path / "d.p", [tmp_path / "dxp.3.et"])
 
 

@@ -80,6 +80,8 @@ def test_the_command_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["missing"], "missing: there is no such run directory"),
         (["http://10.0.0.1:80/?token=a"], "forward the port"),
         (["--metrics", "0"], "--metrics"),
+        (["--json", "--metrics", "9464"], "--metrics cannot be combined with --json"),
+        (["--dashboard", "--terminal"], "--terminal cannot be combined with --dashboard"),
         (["--terminal", "--token-file", "a"], "nothing is served that would need a token"),
         (["http://127.0.0.1:1", "--token-file", "typo"], "typo: there is no such file"),
     ],

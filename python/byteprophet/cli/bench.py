@@ -22,6 +22,7 @@ from byteprophet.cli.run import parse_rates, parse_settings
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import OURS
+from byteprophet.launcher.checks import check_counts
 from byteprophet.network import parse_rate, parse_step, why_not_permitted
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.table import bench_table
@@ -236,6 +237,7 @@ def bench(
         if not files:
             refuse_given(context, _OF_BYTEPS, f"belongs to --runtime {BYTEPS}")
         names = []
+    check_counts(workers, servers)
     rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
     steps = tuple(parse_step(text) for text in step or [])
     if settings and len(names) + len(collective) != 1:

@@ -104,6 +104,7 @@ def _constants(cluster: Cluster) -> Table:
 
 def _as_json(cluster: Cluster) -> dict[str, object]:
     return {
+        "schema": 1,
         "name": cluster.name,
         "constants": {
             one.name: {**vars(one), "most": one.most if isfinite(one.most) else None}

@@ -10,6 +10,8 @@ from byteprophet.bench.grid import Grid, load_grid
 from byteprophet.bench.grid_phases import default_schedulers
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import namespaces_for, run_phase
+from byteprophet.bench.grid_store import FILE as JOBS
+from byteprophet.errors import UserError
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.grid import cells_table, notes, targets_table
 from byteprophet.report.grid_plot import draw_ratios
@@ -32,6 +34,9 @@ def bench_grid(
     """Runs what is missing of the phase unless ``report_only``, then reports. Exit status."""
     grid = load_grid(name_or_path).slowed(slowed)
     directory = out or Path("runs") / f"grid-{grid.name}"
+    own = [(directory / name).resolve() for name in (JOBS, PICTURE)]
+    if json_file is not None and json_file.resolve() in own:
+        raise UserError(f"--json {json_file}: is a file of the grid: choose another name")
     if not report_only:
         run_phase(
             grid,

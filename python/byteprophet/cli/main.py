@@ -2,7 +2,7 @@
 
     0    done
     1    a job failed, or something required is missing: one line on standard error
-    2    wrong usage: one line on standard error
+    2    wrong usage, also of hosts where no job can run: one line on standard error
     130  interrupted (143 for SIGTERM, 129 for SIGHUP): one line on standard error
 
 Standard output may be a full disk (status 2) or a pipe that nobody reads any more (status 1, and

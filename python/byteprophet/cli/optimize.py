@@ -33,7 +33,7 @@ from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of, st
 from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.plain import plain
 from byteprophet.optimize.recorded import digest_of_config, given_of, measure_changeable
-from byteprophet.optimize.resume import Resume
+from byteprophet.optimize.resume import Resume, decisions_beside
 from byteprophet.optimize.search import Candidate, search
 from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
 from byteprophet.optimize.uncertainty import ROUNDS
@@ -47,6 +47,7 @@ from byteprophet.whole_files import make_directory, write_whole
 
 COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
+MEASURED = "rounds.json"
 """Files that are written beside the strategy."""
 
 _SEARCH_S = 60.0
@@ -173,10 +174,16 @@ def optimize(
 
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
-    files = {f"--out's {name}": directory / name for name in (PAGE, BEFORE, AFTER)}
+    kept = strategy_path(directory)
+    files = {f"--out's {name}": directory / name for name in (PAGE, BEFORE, AFTER, MEASURED)}
     given = given_of(recorded.config)
     check_targets(
-        {**files, "the strategy": strategy_path(directory), "--json": json_file},
+        {
+            **files,
+            "the strategy": kept,
+            "its decisions": decisions_beside(kept),
+            "--json": json_file,
+        },
         [run] if given is None else [run, given],
     )
     resume = Resume(directory)
@@ -278,8 +285,9 @@ def optimize(
         console.print(f"saved: {saved}", soft_wrap=True)
         if applies:
             strategies = {OPTIMISED: (outcome.used, saved)}
-            kept = directory / "rounds.json"
-            applied = apply(recorded.config, strategies, directory / "runs", rounds, say, kept)
+            applied = apply(
+                recorded.config, strategies, directory / "runs", rounds, say, directory / MEASURED
+            )
             save(applied)
             console.print(applied_table(outcome, applied))
     if not trials and transports:

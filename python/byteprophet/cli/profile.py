@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,6 +97,22 @@ def _save_picture(loaded: Profile, picture: Path) -> None:
         typer.echo(f"picture: {picture}", err=True)
 
 
+def _link_bps(config: Mapping[str, Any], run: Path, rank: int, bandwidth: str | None) -> int:
+    """The rate of the link of ``rank``; ``bandwidth``, if it is given."""
+    if bandwidth is not None:
+        given_bps = parse_rate(bandwidth, "--bandwidth")
+        if given_bps is None:
+            raise UserError(f"--bandwidth {bandwidth}: what a wait may be needs a limit")
+        return given_bps
+    if config["steps"]:
+        raise UserError(f"{run}: its links changed while it ran: give --bandwidth")
+    worker = str(rank // config["local_ranks"])
+    rate_bps = config["worker_bandwidth_bps"].get(worker, config.get("bandwidth_bps"))
+    if rate_bps is None:
+        raise UserError(f"{run}: its links had no limit: give --bandwidth")
+    return int(rate_bps)
+
+
 def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
     """The 99th percentile of the waits, and what it may be."""
     config = read_run_config(run)
@@ -112,19 +129,15 @@ def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
         "median_ns": int(np.median(waits_ns)) if len(waits_ns) else None,
         "p99_ns": int(np.percentile(waits_ns, 99)) if len(waits_ns) else None,
     }
-    rate_bps = config.get("bandwidth_bps")
-    worker = str(rank // config["local_ranks"])
-    rate_bps = config["worker_bandwidth_bps"].get(worker, rate_bps)
-    if bandwidth is not None:
-        rate_bps = parse_rate(bandwidth, "--bandwidth")
-    if rate_bps is None:
-        raise UserError(f"{run}: its links had no limit: give --bandwidth")
-    link_bps = rate_bps * PAYLOAD_SHARE
+    link_bps = _link_bps(config, run, rank, bandwidth) * PAYLOAD_SHARE
     settings = {"partition_bytes": config["partition_bytes"], **config["settings"]}
     window = waits.window_bytes(settings, recorded, link_bps)
     allowed = None
     if window is not None:
+        slowest = min(config["server_bandwidth_bps"].values(), default=None)
         server_bps = link_bps / config["servers"]
+        if slowest is not None:
+            server_bps = min(server_bps, slowest * PAYLOAD_SHARE / config["workers"])
         allowed = int(waits.allowed_wait_ns(window, config["partition_bytes"], server_bps))
     return {**found, "window_bytes": window, "allowed_ns": allowed}
 

@@ -32,6 +32,7 @@ from byteprophet.launcher import (
     read_worker_results,
     run_job,
 )
+from byteprophet.launcher.checks import check_counts
 from byteprophet.launcher.environment import SAID_OTHERWISE
 from byteprophet.launcher.given_strategy import SERVERS, servers_under, with_strategy
 from byteprophet.launcher.restarts import Start, run_with_restarts
@@ -88,9 +89,11 @@ def parse_settings(items: list[str]) -> dict[str, int]:
     """``["window_max_bytes=2097152"]`` as a mapping; UserError for what is not name=integer."""
     settings: dict[str, int] = {}
     for item in items:
-        name, _, value = item.partition("=")
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name in settings:
+            raise UserError(f"--set {name}: is given twice")
         try:
-            settings[name.strip()] = int(value)
+            settings[name] = int(value)
         except ValueError:
             raise UserError(
                 f"--set {item!r}: use name=integer, e.g. --set window_max_bytes=2097152"
@@ -146,7 +149,7 @@ def run(
         int,
         typer.Option(
             help="Number of servers; 0: all-reduce by torch.distributed. With --strategy, that of"
-            " the strategy."
+            " the strategy.",
         ),
     ] = SERVERS,
     bandwidth: Annotated[
@@ -304,6 +307,7 @@ def run(
             workers if is_given(context, "workers") else None,
             servers if strategy is not None or is_given(context, "servers") else None,
         )
+    check_counts(workers, servers)
     if servers > 0 and strategy is None:
         _refuse_unheard(context, os.environ, scheduler)
     if on == KUBERNETES and not apply:

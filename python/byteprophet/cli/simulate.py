@@ -55,9 +55,9 @@ Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --strateg
 micro_batches=192"
 
 With --batch, the usual combinations of tp, pp, dp, ep (of models with experts), micro-batch,
-schedule, zero and recompute are searched, on all cores. The fastest that fit into memory are shown,
-and all than which no other is both as fast and as small. --strategy then gives other keys, which
-all of them have.
+schedule, zero and recompute are searched, on all cores. Shown are the fastest strategies that fit
+into memory, and the Pareto front of time and memory. --strategy then gives other keys, which all of
+them have.
 
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536
 
@@ -227,7 +227,7 @@ def _calibrated(
     console.print()
     console.print(calibration_table(found))
     console.print(
-        f"The runs tell as much as sets {found.learnt:.1f} constants. "
+        f"The runs determine about {found.learnt:.1f} constants. "
         "Constants that are not listed stay as they were.\n",
         soft_wrap=True,
     )

@@ -22,6 +22,8 @@ def conditions_of(stragglers: Sequence[str], jitter: float, seed: int) -> Condit
         rank, equals, factor = text.partition("=")
         if not equals or not rank.isdecimal() or len(rank) > 9 or not _is_number(factor):
             raise UserError(f"--straggler {text}: expected RANK=FACTOR, e.g. 5=1.3")
+        if int(rank) in slow:
+            raise UserError(f"--straggler {text}: rank {int(rank)} is given twice")
         slow[int(rank)] = float(factor)
     return Conditions(slow, jitter, seed)
 

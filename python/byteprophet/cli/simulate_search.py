@@ -42,7 +42,8 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     front = pareto(found)
     fitting = [one for one in found if one.fits]
     if json_file is not None:
-        write_whole(json_file, json.dumps([vars(one) for one in found], indent=1) + "\n")
+        figures = {"schema": 1, "strategies": [vars(one) for one in found]}
+        write_whole(json_file, json.dumps(figures, indent=1) + "\n")
     refused = Counter(one.refused for one in found if one.refused)
     console = table_console()
     tokens = source(1).tokens

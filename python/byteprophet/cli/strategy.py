@@ -23,6 +23,7 @@ from byteprophet.job.strategy_file import (
     strategy_path,
     write_strategy,
 )
+from byteprophet.launcher.checks import check_counts
 from byteprophet.launcher.given_strategy import check_runtime
 from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
@@ -114,6 +115,7 @@ def make(
     ] = None,
 ) -> int:
     """See _MAKE_HELP."""
+    check_counts(servers=servers or 0)
     directory = run_meant(recorded)
     read = [path for path in (directory, resources, other) if path is not None]
     check_targets({"--out": out}, read)
@@ -205,6 +207,7 @@ def explain_file(
 
     Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
     """
+    check_counts(servers=servers or 0)
     used, run = _read(file), Run(run_meant(recorded))
     routed = used.strategy.runtime == MIXED
     if servers is not None and not routed:
@@ -234,7 +237,7 @@ def compress(
 
     Example: byteprophet strategy compress runs/20261126T014735Z-dear "*.weight=topk,k=0.01"
     """
-    check_targets({"--out": out}, [_file(file)])
+    check_targets({"--out": out}, [file, _file(file)])
     used = with_rules(replace(_read(file), since=0, predicted=None), rules, str(file))
     write_strategy(out, used)
     console = table_console()
@@ -281,6 +284,7 @@ def check(
 
     Example: byteprophet strategy check even.json --servers 2
     """
+    check_counts(workers or 0, servers or 0)
     if servers is not None and servers < 0:
         raise UserError(f"--servers {servers}: must be at least 0")
     if workers is not None and workers < 1:

@@ -23,6 +23,7 @@ from byteprophet.report.console import facts_table, ms_text, progress_of, table_
 from byteprophet.strategy.resources import Resources, read_resources, write_resources
 from byteprophet.strategy.search.bases import Bases, bases_of_run, bases_of_workload
 from byteprophet.strategy.search.candidates import ALLOW
+from byteprophet.strategy.search.kept import FILE as KEPT
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import search as search_strategies
 from byteprophet.strategy.search.trials import Paced, Runner, paced_runner, recorded_runner
@@ -119,7 +120,8 @@ def search(
         bases, of, runner = _workload(subject, compute_ns, given, directory, trials)
     make_directory(directory)
     read = [Path(subject), *([] if resources_path is None else [resources_path])]
-    check_targets({"the strategy": directory / "strategy.json", "--json": json_file}, read)
+    own = {"the strategy": directory / "strategy.json", "the search": directory / KEPT}
+    check_targets({**own, "--json": json_file}, read)
     found = search_strategies(
         bases,
         directory,

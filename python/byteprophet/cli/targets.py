@@ -15,7 +15,7 @@ from byteprophet.whole_files import check_writable
 
 _OF_JOB = re.compile(
     r"(?:config|worker|job)\.toml|(?:summary|profile|strategy)(?:-.+)?\.json"
-    r"|(?:steps|fused|pods|plan)\.json|manifests\.yaml|processors|.+\.jsonl"
+    r"|(?:steps|fused|order|pods|plan)\.json|manifests\.yaml|processors|.+\.jsonl"
 )
 """Names of the files that jobs write at the top of their run directories; others are below."""
 
@@ -46,14 +46,19 @@ def check_targets(targets: Mapping[str, Path | None], sources: Iterable[Path] = 
                 raise UserError(f"{option} {target}: is a file of the run: choose another name")
 
 
-def check_chakra_targets(name: Path, sources: Iterable[Path]) -> None:
-    """Raise ``UserError`` if ``NAME.<rank>.et``, traces of ranks, would replace a source."""
+def check_chakra_targets(
+    name: Path, sources: Iterable[Path], others: Mapping[str, Path | None] = {}
+) -> None:
+    """The same for ``NAME.<rank>.et``, traces of ranks. ``others``: further files to write."""
     file = re.compile(rf"{re.escape(name.name)}\.\d+\.et")
     parent = name.parent.resolve()
-    for source in sources:
-        place = source.resolve()
+    check_writable(name.with_name(f"{name.name}.0.et"))
+    files = {f"{source} is one of the files to read": source for source in sources}
+    files |= {f"{one} is the file of {option}": one for option, one in others.items() if one}
+    for what, path in files.items():
+        place = path.resolve()
         if place.parent == parent and file.fullmatch(place.name):
-            raise UserError(f"{name}.<rank>.et: {source} is one of the files to read")
+            raise UserError(f"{name}.<rank>.et: {what}")
 
 
 def _is_of_job(place: Path, run: Path) -> bool:

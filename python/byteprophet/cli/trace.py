@@ -101,7 +101,7 @@ def trace(
     read = [one.path for one in traces]
     check_targets({"--out": out}, read)
     if chakra is not None:
-        check_chakra_targets(chakra, read)
+        check_chakra_targets(chakra, read, {"--out": out})
     result = recorded = replay_traces(traces)
     if not target.is_as_recorded:
         matching = recorded.built.matching

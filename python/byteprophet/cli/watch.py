@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from byteprophet.cli.given import refuse_given
 from byteprophet.errors import Error, UserError, described, tell
 from byteprophet.report.console import table_console
 from byteprophet.watch.server import LiveServer
@@ -32,12 +33,16 @@ Example: byteprophet watch runs --metrics 9464 --token-file ~/.byteprophet-token
 """
 
 
+_OF_A_VIEWER = ("terminal", "metrics", "token_file", "as_json")
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command("watch", help=_HELP)(watch)
 
 
 def watch(
+    context: typer.Context,
     run: Annotated[
         str, typer.Argument(metavar="RUN|ADDRESS", help="A run directory, or a viewer's address.")
     ] = "runs",
@@ -63,10 +68,13 @@ def watch(
 ) -> int:
     """See _HELP."""
     if dashboard:
+        refuse_given(context, _OF_A_VIEWER, "cannot be combined with --dashboard")
         from byteprophet.watch.page import grafana_dashboard
 
         print(grafana_dashboard())
         return 0
+    if as_json:
+        refuse_given(context, ("terminal", "metrics"), "cannot be combined with --json")
     if (
         token_file is not None
         and not is_address(run)

@@ -35,14 +35,19 @@ _BROKEN_MODES = {
 }
 
 
+def check_counts(workers: int = 0, servers: int = 0) -> None:
+    """Raises ``UserError`` for more workers or servers than a job can have."""
+    for name, count in {"workers": workers, "servers": servers}.items():
+        if count > _MOST_ROLES:
+            raise UserError(f"{name} {count}: a job has at most {_MOST_ROLES}")
+
+
 def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     """Raises ``UserError`` unless ``spec`` is valid. ``check_command`` checks its command."""
     for name, count in {"workers": spec.workers, "local ranks": spec.local_ranks}.items():
         if count < 1:
             raise UserError(f"{name} {count}: a job needs at least one")
-    for name, count in {"workers": spec.workers, "servers": spec.servers}.items():
-        if count > _MOST_ROLES:
-            raise UserError(f"{name} {count}: a job has at most {_MOST_ROLES}")
+    check_counts(spec.workers, spec.servers)
     most = _MOST_RANKS_OF_A_HOST if spec.all_reduce else _MOST_LOCAL_RANKS
     if spec.local_ranks > most:
         raise UserError(f"local ranks {spec.local_ranks}: a worker has up to {most}")

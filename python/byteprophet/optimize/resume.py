@@ -109,7 +109,7 @@ class Resume:
         return None if used is None else saved
 
 
-def _beside(strategy: Path) -> Path:
+def decisions_beside(strategy: Path) -> Path:
     """The file of the decisions that led to ``strategy``."""
     return strategy.with_name(strategy.name.replace("strategy", "decisions"))
 
@@ -134,7 +134,7 @@ def _write_decisions(
     if replaced:
         data["replaces"] = replaced
     data["decisions"] = [asdict(decision) for decision in decisions]
-    write_whole(_beside(path), json.dumps(data, indent=1) + "\n")
+    write_whole(decisions_beside(path), json.dumps(data, indent=1) + "\n")
 
 
 def _digest(path: Path) -> str:
@@ -147,7 +147,7 @@ def _digest(path: Path) -> str:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    _beside(path).unlink(missing_ok=True)
+    decisions_beside(path).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -155,9 +155,9 @@ def _read(path: Path) -> dict[str, Any]:
 
     Raises ``UserError`` if there is no such file.
     """
-    data: Any = read_json(_beside(path))
+    data: Any = read_json(decisions_beside(path))
     if not has_schema(data, SCHEMA):
-        raise UserError(f"{_beside(path)}: schema: must be {SCHEMA}")
+        raise UserError(f"{decisions_beside(path)}: schema: must be {SCHEMA}")
     return dict(data)
 
 

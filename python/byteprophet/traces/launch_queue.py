@@ -8,8 +8,8 @@ stream has nearly as many launches outstanding as it ever had, and if it returns
 stream has done something. Records of events take places in queues, too, so the number of kernels
 and copies that fit differs between traces and within them.
 
-Any other launch waits for the one before it by the largest number that was outstanding. In the
-trace, it did not have to.
+In a replay, every other launch waits until the launch is done that was made k before it, where k is
+the largest number that was outstanding. In the trace, it did not have to wait.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class LaunchQueue:
     def earlier_ends(self) -> list[int]:
         """When work was done that was launched before the trace, if the queue was full of it.
 
-        For each launch that returned before any of the trace's work began, one was done: when it
-        returned if it waited, and before it otherwise. Empty: the queue was not full.
+        For each launch that returned before any of the trace's work began, one of the earlier ones
+        was done: when the call returned if it waited, else before the call. Empty: the queue was
+        not full.
         """
         full = next((one for one in self.called if one.call.end_ns >= self.begin_ns), None)
         if full is None or full.outstanding < max(_SMALLEST, _NEARLY_FULL * self.most):

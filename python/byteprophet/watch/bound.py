@@ -43,7 +43,10 @@ def run_bound(run_directory: Path, config: Mapping[str, Any]) -> Bound:
     else:
         yet = " yet" if config["servers"] else ""
         return Bound(None, f"there is no profile{yet}")
-    return Bound(bound_ns(job_on_links(workload, config)), why)
+    shortest_ns = bound_ns(job_on_links(workload, config))
+    if shortest_ns <= 0:
+        return Bound(None, "no layer computes and no link is limited")
+    return Bound(shortest_ns, why)
 
 
 def changed(run_directory: Path) -> tuple[int, int]:

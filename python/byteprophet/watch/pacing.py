@@ -24,7 +24,8 @@ _KEPT = 600  # iterations
 _RECENT = 50
 _LARGEST_GAP_NS = 600_000_000_000
 _LARGEST_GAP = 10
-"""Iterations that are longer, and than so many usual ones, are pauses: evaluation, suspension."""
+"""An iteration is a pause, such as an evaluation, if it is longer than that time and than so many
+usual iterations."""
 _SAME_NS = 1_000_000_000  # by how much a wall clock may be set between two files
 
 

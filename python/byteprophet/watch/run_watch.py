@@ -117,10 +117,7 @@ class RunWatch:
     def _read_config(self) -> None:
         if self._config is None and (self._directory / "config.toml").exists():
             with self._reading():
-                config = read_run_config(self._directory)
-                if not isinstance(config.setdefault("environment", {}), dict):
-                    raise UserError(f"{self._directory / 'config.toml'}: environment is no table")
-                self._config = config
+                self._config = read_run_config(self._directory)
 
     def _read_statuses(self) -> None:
         now_s = self._clock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
     lateness = seen.pacing.lateness()
     median_ns = seen.pacing.slowest_median_ns()
     plan = seen.plans.current()
+    limits_bps = [] if seen.config is None else link_limits_bps(seen.config)
     return {
         "schema": SCHEMA,
         "run": seen.directory.resolve().name,
@@ -76,7 +77,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
             "numbers": [number for number, _ in iterations],
             "slowest_ns": [duration_ns for _, duration_ns in iterations],
         },
-        "workers": [_worker(role, seen, lateness) for role in _by_rank(seen)],
+        "workers": [_worker(role, seen, lateness, limits_bps) for role in _by_rank(seen)],
         "straggler": seen.straggler,
         "plans": {
             "adopted": seen.plans.adopted,
@@ -149,7 +150,13 @@ def _facts(config: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _worker(role: str, seen: Seen, lateness: Mapping[str, Lateness]) -> dict[str, Any]:
+def _worker(
+    role: str,
+    seen: Seen,
+    lateness: Mapping[str, Lateness],
+    limits_bps: Sequence[int | None],
+) -> dict[str, Any]:
+    """``limits_bps``: the payload to which links were limited, by rank; empty: not known."""
     status = seen.statuses[role]
     history = seen.rates[role]
     rates = history.latest(seen.age_s[role])
@@ -166,7 +173,7 @@ def _worker(role: str, seen: Seen, lateness: Mapping[str, Lateness]) -> dict[str
         "iterations": status.iterations,
         "median_ns": seen.pacing.median_ns(role),
         "late": None if late is None else asdict(late),
-        "limit_bps": _limit_bps(status.rank, seen.config),
+        "limit_bps": limits_bps[status.rank] if status.rank < len(limits_bps) else None,
         "push_bps": None if rates is None else rates.push_bps,
         "pull_bps": None if rates is None else rates.pull_bps,
         "wait_share": None if rates is None else rates.wait_share,
@@ -189,12 +196,6 @@ def _worker(role: str, seen: Seen, lateness: Mapping[str, Lateness]) -> dict[str
             "links": [link.model_dump() for link in status.links],
         },
     }
-
-
-def _limit_bps(rank: int, config: Mapping[str, Any] | None) -> int | None:
-    """The payload that the worker's link was limited to; None: it was not, or it is not known."""
-    limits_bps = [] if config is None else link_limits_bps(config)
-    return limits_bps[rank] if rank < len(limits_bps) else None
 
 
 def _estimate(one: LinkEstimate) -> dict[str, Any]:

@@ -23,6 +23,15 @@ _WHOLE: Mapping[str, tuple[int, int, int | None]] = {
     "servers": (0, _MOST_ROLES, None),
     "local_ranks": (1, _MOST_ROLES, 1),
 }
+# Those of the others that are read here and there.
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "scheduler": (str, "text"),
+    "directory": (str, "text"),
+    "namespaces": (bool, "true or false"),
+    "environment": (dict, "a table"),
+    "command": (list, "a list"),
+    "steps": (list, "a list"),
+}
 
 
 def read_run_config(run_directory: Path) -> dict[str, Any]:
@@ -73,15 +82,22 @@ def _checked(config: dict[str, Any]) -> dict[str, Any]:
             raise UserError(f"{name} must be a table, got {table!r}")
         for key, value in table.items():
             _check_whole(f"{name}.{key}", value, least, _LARGEST)
-    if not isinstance(config.setdefault("steps", []), list):
-        raise UserError(f"steps must be a list, got {config['steps']!r}")
-    if "bandwidth_bps" in config:
-        _check_whole("bandwidth_bps", config["bandwidth_bps"], 1, _LARGEST)
+    ranks = config["workers"] * config["local_ranks"]
+    if ranks > _MOST_ROLES:
+        raise UserError(f"workers x local_ranks is {ranks}, and a job has at most {_MOST_ROLES}")
+    for name, (kind, what) in _KINDS.items():
+        if name in config and type(config[name]) is not kind:
+            raise UserError(f"{name} must be {what}, got {config[name]!r:.100}")
+    for name in ("bandwidth_bps", "partition_bytes"):
+        if name in config:
+            _check_whole(name, config[name], 1, _LARGEST)
+    config.setdefault("steps", [])
+    config.setdefault("environment", {})
     if config["servers"]:  # else it reduced among its workers, and has neither
-        if not isinstance(config.get("scheduler"), str):
-            raise UserError(f"scheduler must be text, got {config.get('scheduler')!r}")
+        for name in ("scheduler", "partition_bytes"):
+            if name not in config:
+                raise UserError(f"{name} is missing")
         schedulers.resolve(config["scheduler"], config["settings"])
-        _check_whole("partition_bytes", config.get("partition_bytes"), 1, _LARGEST)
     return config
 
 

@@ -106,6 +106,7 @@ class Simulated:
     def as_json(self) -> dict[str, Any]:
         """The figures as plain data."""
         return {
+            "schema": 1,
             "model": self.program.model.name,
             "parameters": self.program.model.parameters(),
             "gpus": self.gpus,

@@ -36,7 +36,7 @@ from byteprophet.strategy.search.candidates import (
 from byteprophet.whole_files import make_directory, write_whole
 
 SCHEMA = 3
-_FILE = "search.json"
+FILE = "search.json"
 
 
 class Kept:
@@ -93,14 +93,14 @@ class Kept:
         ]
         took = {"replays": replays, "search_s": search_s}
         data = {"schema": SCHEMA, "of": self._of, **took, "candidates": rows}
-        write_whole(self._directory / _FILE, json.dumps(data, indent=1) + "\n")
+        write_whole(self._directory / FILE, json.dumps(data, indent=1) + "\n")
 
     def left(self) -> tuple[list[Candidate], int, float] | None:
         """What an earlier search left: its candidates, how many replays these took, and seconds.
 
         None if that was another search, or cannot be read.
         """
-        path = self._directory / _FILE
+        path = self._directory / FILE
         if not path.exists():
             return None
         try:
