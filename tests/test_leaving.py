@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from byteprophet.launcher.deadlines import error_in
+from byteprophet.launcher.causes import error_in
 
 _PROGRAM = """
 from byteprophet._leaving import left_on_error

@@ -35,8 +35,10 @@ std::chrono::nanoseconds Ns(double time_s) {
 // other rank sees the end of this process.
 class Mesh {
  public:
-  Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
-      : mesh_(std::make_unique<exchange::Mesh>(rank, sockets, frame_bytes)) {}
+  Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes, double vanished_after_s)
+      : mesh_(std::make_unique<exchange::Mesh>(
+            rank, sockets, frame_bytes,
+            std::chrono::duration_cast<std::chrono::milliseconds>(Ns(vanished_after_s)))) {}
   ~Mesh() {
     if (getpid() != process_) (void)mesh_.release();
   }
@@ -93,8 +95,9 @@ void DefineMesh(nb::module_& module) {
                     for (const auto& facts : exchange::kDtypes) names.emplace_back(facts.name);
                     return names;
                   })
-      .def(nb::init<int, const std::vector<int>&, size_t>(), "rank"_a, "sockets"_a,
-           "frame_bytes"_a = size_t{1} << 18)
+      .def(nb::init<int, const std::vector<int>&, size_t, double>(), "rank"_a, "sockets"_a,
+           "frame_bytes"_a = size_t{1} << 18,
+           "vanished_after_s"_a = std::chrono::duration<double>(exchange::kVanishedAfter).count())
       .def("reduce", &Mesh::Reduce, "operation"_a, "tensors"_a, "dtype"_a, "average"_a,
            "position"_a, "weights"_a = Weights(), WithoutGil())
       .def("gather", &Mesh::Gather, "operation"_a, "tensors"_a, "dtype"_a, "position"_a,

@@ -11,7 +11,7 @@ FOLDERS = ("native", "prophet")
 
 
 def digest(checkout: Path) -> str:
-    """Of the files' places and contents."""
+    """A digest of the files' places and contents."""
     files = (path for folder in FOLDERS for path in (checkout / folder).rglob("*.*"))
     found = hashlib.sha256()
     for path in sorted(path for path in files if path.is_file()):

@@ -1,7 +1,8 @@
 // What travels between two ranks: frames, each a header and `length` bytes.
 //
 //   reduce, gather   bytes [offset, offset + length) of the `total` that the sender has for the
-//                    receiver in this operation; an operation's frames come in order
+//                    receiver in this operation, of `whole` for all ranks; an operation's frames
+//                    come in order
 //   abort            the sender gives the operation up; the bytes are text that says why
 //   goodbye          nothing follows
 //
@@ -30,16 +31,17 @@ struct Header {
   uint8_t more;  // whether the sender had more for the receiver when it began this frame
   uint8_t zero;
   uint64_t operation;
+  uint64_t whole_bytes;
   uint64_t total_bytes;
   uint64_t offset_bytes;
   uint64_t length_bytes;
 };
-static_assert(sizeof(Header) == 40);
+static_assert(sizeof(Header) == 48);
 
 constexpr size_t kHeaderBytes = sizeof(Header);
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 
-constexpr uint32_t kMagic = 0x314d5042;  // "BPM1"
+constexpr uint32_t kMagic = 0x324d5042;  // "BPM2"
 constexpr uint64_t kMostFrameBytes = uint64_t{1} << 26;
 constexpr uint64_t kMostTotalBytes = uint64_t{1} << 40;
 constexpr uint64_t kMostTextBytes = 1000;
@@ -63,7 +65,7 @@ inline std::optional<Header> Unpack(const HeaderBytes& bytes) {
     case Kind::kReduce:
     case Kind::kGather:
       if (length < 1 || length > kMostFrameBytes || total > kMostTotalBytes || length > total ||
-          header.offset_bytes > total - length)
+          total > header.whole_bytes || header.offset_bytes > total - length)
         return std::nullopt;
       break;
     case Kind::kAbort:

@@ -171,7 +171,8 @@ void Inbox::TakeHeader(Link& link) {
   if (!part.gave_up.empty()) return Break(link, "goes on with what it gave up");
   if (part.total_bytes > 0) {
     if (header->kind != part.kind || header->dtype != part.dtype ||
-        header->total_bytes != part.total_bytes || header->offset_bytes != part.received_bytes)
+        header->total_bytes != part.total_bytes || header->whole_bytes != part.whole_bytes ||
+        header->offset_bytes != part.received_bytes)
       Break(link, "sent frames that do not fit together");
     return;
   }
@@ -179,6 +180,7 @@ void Inbox::TakeHeader(Link& link) {
   part.kind = header->kind;
   part.dtype = header->dtype;
   part.total_bytes = header->total_bytes;
+  part.whole_bytes = header->whole_bytes;
   if (incoming.failed) return;
   if (incoming.operation) {
     const std::string trouble = Trouble(incoming, link);
@@ -260,11 +262,16 @@ std::string Inbox::Trouble(Incoming& incoming, const Link& link) {
   const uint64_t expected_bytes = operation.From(link.rank).size_bytes;
   const Part& part = PartOf(incoming, link.rank);
   if (!part.gave_up.empty()) return part.gave_up;
-  if (part.total_bytes > 0 && (part.kind != operation.kind || part.dtype != operation.dtype ||
-                               part.total_bytes != expected_bytes)) {
-    return Named(link.rank) + " sends " + Describe(part.kind, part.dtype, part.total_bytes) + ", " +
+  // Shares of two sizes may be equal, or empty, so that nothing would be awaited.
+  const bool other_size = part.whole_bytes != operation.whole_bytes;
+  if (part.total_bytes > 0 &&
+      (other_size || part.kind != operation.kind || part.dtype != operation.dtype ||
+       part.total_bytes != expected_bytes)) {
+    const uint64_t sent_bytes = other_size ? part.whole_bytes : part.total_bytes;
+    const uint64_t own_bytes = other_size ? operation.whole_bytes : expected_bytes;
+    return Named(link.rank) + " sends " + Describe(part.kind, part.dtype, sent_bytes) + ", " +
            Named(operation.rank) + " expects " +
-           Describe(operation.kind, operation.dtype, expected_bytes);
+           Describe(operation.kind, operation.dtype, own_bytes);
   }
   return part.received_bytes < expected_bytes ? link.lost : "";
 }

@@ -43,8 +43,9 @@ class Inbox {
  private:
   // What comes from one rank in one operation.
   struct Part {
-    Kind kind{};  // these three as the first frame says
+    Kind kind{};  // these four as the first frame says
     Dtype dtype{};
+    uint64_t whole_bytes = 0;  // of all ranks
     uint64_t total_bytes = 0;  // 0: nothing has come
     uint64_t received_bytes = 0;
     Buffers::Buffer aside;    // bytes from `aside_from` on; none: they are in the tensors

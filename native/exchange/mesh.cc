@@ -28,11 +28,13 @@ std::thread Thread(const char* name, Box& box) {
 
 }  // namespace
 
-Mesh::Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
+Mesh::Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes,
+           std::chrono::milliseconds vanished_after)
     : rank_(rank),
       ranks_(static_cast<int>(sockets.size())),
       sockets_(Owned(sockets)),
-      outbox_((Prepare(frame_bytes), sockets_), frame_bytes, ledger_, sent_, to_outbox_, to_inbox_),
+      outbox_((Prepare(frame_bytes, vanished_after), sockets_), frame_bytes, ledger_, sent_,
+              to_outbox_, to_inbox_),
       inbox_(sockets_, ledger_, received_, to_inbox_, to_outbox_) {
   sending_ = Thread("mesh-send", outbox_);
   try {
@@ -44,7 +46,7 @@ Mesh::Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
   }
 }
 
-void Mesh::Prepare(size_t frame_bytes) const {
+void Mesh::Prepare(size_t frame_bytes, std::chrono::milliseconds vanished_after) const {
   const auto refuse = [](const std::string& why) { throw std::invalid_argument("mesh: " + why); };
   const std::string ranks = std::to_string(sockets_.size()) + " ranks";
   if (rank_ < 0 || static_cast<size_t>(rank_) >= sockets_.size())
@@ -58,7 +60,7 @@ void Mesh::Prepare(size_t frame_bytes) const {
       refuse("a socket for each of " + ranks + " but rank " + std::to_string(rank_) +
              ", which has -1: " + std::to_string(sockets_[r].fd()) + " is given for rank " +
              std::to_string(r));
-    if (!own) exchange::Prepare(sockets_[r].fd(), frame_bytes);
+    if (!own) exchange::Prepare(sockets_[r].fd(), frame_bytes, vanished_after);
   }
 }
 
@@ -82,9 +84,11 @@ void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dt
                                                          .average = average,
                                                          .position = position,
                                                          .rank = rank_,
+                                                         .whole_bytes = 0,
                                                          .shares = {}});
   for (int r = 0; r < ranks_; ++r)
     operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, owners));
+  for (const Share& share : operation->shares) operation->whole_bytes += share.size_bytes;
   std::vector<int> awaited;
   for (int r = 0; r < ranks_; ++r) {
     if (r != rank_ && operation->From(r).size_bytes > 0) awaited.push_back(r);

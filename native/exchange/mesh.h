@@ -36,11 +36,15 @@
 
 namespace byteprophet::exchange {
 
+constexpr std::chrono::milliseconds kVanishedAfter{15'000};
+
 class Mesh {
  public:
   // sockets[r] is connected to rank r; `rank`'s own place is -1. They belong to the mesh from the
   // call on, also if it throws: std::invalid_argument for what does not fit, std::system_error.
-  Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes);
+  // `vanished_after`: as in exchange::Prepare.
+  Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes,
+       std::chrono::milliseconds vanished_after = kVanishedAfter);
   ~Mesh() { Close(std::chrono::milliseconds(100)); }
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -67,7 +71,7 @@ class Mesh {
   void CloseInChild() { sockets_.clear(); }
 
  private:
-  void Prepare(size_t frame_bytes) const;
+  void Prepare(size_t frame_bytes, std::chrono::milliseconds vanished_after) const;
 
   const int rank_, ranks_;
   std::vector<Descriptor> sockets_;  // of the two threads; callers don't look at it

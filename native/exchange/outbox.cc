@@ -191,6 +191,7 @@ bool Outbox::BeginFrame(Link& link) {
     Part& part = outgoing.parts.at(link.rank);
     header = HeaderOf(operation.kind, operation.number, operation.To(link.rank).size_bytes);
     header.dtype = operation.dtype;
+    header.whole_bytes = operation.whole_bytes;
     header.offset_bytes = part.framed_bytes;
     header.length_bytes = std::min<uint64_t>(frame_bytes_, header.total_bytes - part.framed_bytes);
     frame.outgoing = &outgoing;

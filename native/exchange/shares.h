@@ -92,6 +92,7 @@ struct Operation {
   bool average;
   int64_t position;
   int rank;                   // this one
+  uint64_t whole_bytes;       // of all shares
   std::vector<Share> shares;  // of each rank, in this rank's memory
 
   const Share& own() const { return shares[static_cast<size_t>(rank)]; }
@@ -103,7 +104,7 @@ struct Operation {
   const Share& Of(int other) const { return shares[static_cast<size_t>(other)]; }
 };
 
-// "400 bytes of a float32 reduce"
+// "400 bytes of a float32 reduce-scatter"
 std::string Describe(Kind kind, Dtype dtype, uint64_t size_bytes);
 
 }  // namespace byteprophet::exchange

@@ -18,8 +18,7 @@ namespace byteprophet::exchange {
 namespace {
 
 constexpr size_t kMailbox = ~size_t{0};
-constexpr int kVanishedAfterMs = 15'000;
-// Probes of an idle connection. Its end comes with the first probe after kVanishedAfterMs.
+// Probes of an idle connection. Its end comes with the first probe after the time is over.
 constexpr int kProbeAfterS = 3, kProbeEveryS = 3;
 
 int Option(int socket, int level, int name) {
@@ -68,7 +67,7 @@ const Poll::Ready& Poll::Wait(int timeout_ms) {
   return ready_;
 }
 
-void Prepare(int socket, size_t unsent_bytes) {
+void Prepare(int socket, size_t unsent_bytes, std::chrono::milliseconds vanished_after) {
   if (Option(socket, SOL_SOCKET, SO_TYPE) != SOCK_STREAM)
     throw std::invalid_argument("mesh: descriptor " + std::to_string(socket) +
                                 " is no stream socket");
@@ -79,7 +78,9 @@ void Prepare(int socket, size_t unsent_bytes) {
   SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT,
             static_cast<int>(std::min<size_t>(unsent_bytes, INT_MAX)));
-  SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kVanishedAfterMs);
+  if (vanished_after <= std::chrono::milliseconds(0)) return;
+  SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
+            static_cast<int>(std::min<int64_t>(vanished_after.count(), INT_MAX)));
   SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, kProbeAfterS);
   SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeEveryS);
   SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -54,10 +55,11 @@ class Poll {
 
 // Makes a connected stream socket ready for the mesh: nothing blocks, other programs do not
 // inherit it, small frames go at once, no more than `unsent_bytes` wait in the kernel to be sent
-// for the first time, and a host that has vanished is noticed within 20 s. So is a process that is
-// stopped for as long, where something is to be sent to it. Throws std::invalid_argument for what
-// is no stream socket.
-void Prepare(int socket, size_t unsent_bytes);
+// for the first time, and TCP ends the connection, also an idle one, up to 6 s after the other host
+// has answered nothing for `vanished_after` (0: never). So it does where something is to be sent
+// and the process there takes nothing for as long, because it, or all of the job, is stopped.
+// Throws std::invalid_argument for what is no stream socket.
+void Prepare(int socket, size_t unsent_bytes, std::chrono::milliseconds vanished_after);
 
 // Bytes that the other side has not acknowledged; 0 where that is not known.
 int Unacknowledged(int socket);

@@ -203,10 +203,17 @@ class Mesh:
     All calls release the GIL, and any thread may make them.
     """
 
-    def __init__(self, rank: int, sockets: Sequence[int], frame_bytes: int = 262144) -> None:
+    def __init__(
+        self,
+        rank: int,
+        sockets: Sequence[int],
+        frame_bytes: int = 262144,
+        vanished_after_s: float = 15.0,
+    ) -> None:
         """``sockets[r]``: descriptor of a stream socket connected to rank r; own place: -1.
 
-        They belong to the mesh from now on, also if this raises.
+        They belong to the mesh from now on, also if this raises. A rank whose host answers nothing
+        for ``vanished_after_s`` counts as gone; 0: never.
         """
 
     @staticmethod

@@ -28,7 +28,7 @@ TEST(Failures, ARankThatDiesInAFrameFailsWhatNeedsItAndNothingElse) {
   const auto second = Await(*alone.mesh);
   EXPECT_TRUE(second == Failed(3, closed) || second == Failed(3, reset));
   alone.peer(2).SendPart(Kind::kReduce, 1, std::vector<float>{1, 2});  // thrown away
-  alone.peer(2).SendPart(Kind::kGather, 2, std::vector<float>{7});
+  alone.peer(2).SendPart(Kind::kGather, 2, std::vector<float>{7}, 4);
   EXPECT_EQ(Await(*alone.mesh), (std::vector<Over>{{2, std::nullopt}}));
   EXPECT_EQ(of_rank_2, (std::vector<float>{7}));
   EXPECT_EQ(values, std::vector<float>(6));
@@ -57,7 +57,7 @@ TEST(Failures, WhoEndedFirstIsNamedWithWhoFollowed) {
 TEST(Failures, AGoodbyeIsNoneUntilTheRankIsNeeded) {
   Alone alone(0, 2);
   std::vector<float> values(1), more(2);
-  alone.peer(1).SendPart(Kind::kGather, 1, std::vector<float>{7});
+  alone.peer(1).SendPart(Kind::kGather, 1, std::vector<float>{7}, 4);
   alone.peer(1).SayGoodbye();
   alone.peer(1).AwaitTaken();
   alone.peer(1).Leave();
@@ -120,9 +120,20 @@ TEST(Failures, SizesThatDifferAreNamed) {
     EXPECT_EQ(
         Await(*alone.mesh),
         Failed(1,
-               "rank 1 sends 24 bytes of a float32 reduce-scatter, rank 0 expects 20 bytes of a "
+               "rank 1 sends 48 bytes of a float32 reduce-scatter, rank 0 expects 40 bytes of a "
                "float32 reduce-scatter"));
   }
+}
+
+TEST(Failures, SizesOfWhichSharesAreEqualDifferToo) {
+  Alone alone(0, 2);
+  std::vector<float> values(5);  // of which this rank owns two, as of four
+  Begin(*alone.mesh, Kind::kReduce, 1, values);
+  alone.peer(1).SendPart(Kind::kReduce, 1, std::vector<float>(2));
+  EXPECT_EQ(Await(*alone.mesh),
+            Failed(1,
+                   "rank 1 sends 16 bytes of a float32 reduce-scatter, rank 0 expects 20 bytes of "
+                   "a float32 reduce-scatter"));
 }
 
 TEST(Failures, AFrameOfWhatIsOverHereBelongsToNothing) {
@@ -130,7 +141,7 @@ TEST(Failures, AFrameOfWhatIsOverHereBelongsToNothing) {
   Alone alone(0, 3);
   Begin(*alone.mesh, Kind::kGather, 1, values);     // a frame is stuck in the socket
   Begin(*alone.mesh, Kind::kReduce, 2, of_rank_2);  // behind it; nothing is expected for this one
-  alone.peer(1).SendPart(Kind::kGather, 2, std::vector<float>{7});
+  alone.peer(1).SendPart(Kind::kGather, 2, std::vector<float>{7}, 4);
   alone.peer(1).AwaitTaken();
   alone.peer(2).Leave();
   for (const auto& [number, error] : Await(*alone.mesh, 2))

@@ -73,19 +73,21 @@ void Peer::Send(std::span<const std::byte> bytes) const {
   }
 }
 
-void Peer::SendHeader(Kind kind, uint64_t number, uint64_t total, uint64_t offset,
-                      uint64_t length) const {
+void Peer::SendHeader(Kind kind, uint64_t number, uint64_t total, uint64_t offset, uint64_t length,
+                      uint64_t whole) const {
   Header header{};
   header.kind = kind;
   header.operation = number;
+  header.whole_bytes = whole > 0 ? whole : total * static_cast<uint64_t>(ranks_);
   header.total_bytes = total;
   header.offset_bytes = offset;
   header.length_bytes = length;
   Send(Pack(header));
 }
 
-void Peer::SendPart(Kind kind, uint64_t number, std::span<const float> values) const {
-  SendHeader(kind, number, values.size_bytes(), 0, values.size_bytes());
+void Peer::SendPart(Kind kind, uint64_t number, std::span<const float> values,
+                    uint64_t whole) const {
+  SendHeader(kind, number, values.size_bytes(), 0, values.size_bytes(), whole);
   Send(std::as_bytes(values));
 }
 
@@ -123,7 +125,7 @@ Alone::Alone(int rank, int ranks) : peers(static_cast<size_t>(ranks)) {
     const int little = 1;  // the kernel has a least
     setsockopt(own, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
     sockets[static_cast<size_t>(r)] = own;
-    peers[static_cast<size_t>(r)].emplace(other);
+    peers[static_cast<size_t>(r)].emplace(other, ranks);
   }
   mesh = std::make_unique<Mesh>(rank, sockets, kFrameBytes);
 }

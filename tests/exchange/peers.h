@@ -50,14 +50,16 @@ struct Received {
 // A rank that the test plays. Waits without limit: the test itself has one.
 class Peer {
  public:
-  explicit Peer(int fd) : socket_(fd) {}
+  Peer(int fd, int ranks) : socket_(fd), ranks_(ranks) {}
 
   void Send(std::span<const std::byte> bytes) const;
-  // A header of `length` bytes of `total` from `offset` on; the bytes are sent by themselves.
-  void SendHeader(Kind kind, uint64_t number, uint64_t total, uint64_t offset,
-                  uint64_t length) const;
+  // A header of `length` bytes of `total`, of `whole` for all ranks (0: as many for each), from
+  // `offset` on; the bytes are sent by themselves.
+  void SendHeader(Kind kind, uint64_t number, uint64_t total, uint64_t offset, uint64_t length,
+                  uint64_t whole = 0) const;
   // All of a part, as one frame.
-  void SendPart(Kind kind, uint64_t number, std::span<const float> values) const;
+  void SendPart(Kind kind, uint64_t number, std::span<const float> values,
+                uint64_t whole = 0) const;
   void SayGoodbye() const { SendHeader(Kind::kGoodbye, 0, 0, 0, 0); }
   // Until the mesh has taken everything from a socket pair.
   void AwaitTaken() const;
@@ -69,6 +71,7 @@ class Peer {
   bool ReadAll(std::span<std::byte> out) const;
 
   Descriptor socket_;
+  int ranks_;
 };
 
 // One mesh among peers that the test plays. Its sockets take little at once. Tensors of operations

@@ -91,6 +91,7 @@ void Check(const Case& of, unsigned seed) {
     header.kind = Kind::kReduce;
     header.dtype = of.dtype;
     header.operation = 1;
+    header.whole_bytes = own.size() * own[0].size();
     header.total_bytes = each.part.size();
     header.offset_bytes = each.sent_bytes;
     header.length_bytes = frame;

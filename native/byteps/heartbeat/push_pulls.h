@@ -34,7 +34,7 @@ class PushPulls {
   // Throws std::logic_error, in Python a RuntimeError, if so.
   void ThrowIfHopeless() const;
 
-  // `operation` is no other's that is under way. `fail` is called once if it cannot be completed;
+  // `operation` is no other's that is in flight. `fail` is called once if it cannot be completed;
   // at once if that is known, and then it is not begun, and the result is false.
   bool Begin(uint64_t operation, Fail fail);
 

@@ -16,13 +16,14 @@ from byteprophet.cli.given import refuse_given
 from byteprophet.cli.output import echo_to
 from byteprophet.control.keys import keep_key_texts
 from byteprophet.errors import JobFailed, UserError, tell
-from byteprophet.launcher.deadlines import dead_after_s, without_log
+from byteprophet.launcher.causes import without_log
 from byteprophet.launcher.environment import MESH_KEY
 from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role
 from byteprophet.launcher.signals import outlive_script_signals
 from byteprophet.launcher.tether import Tether, Told, read_told
 from byteprophet.remote.by_rank import BY_RANK, role_of_rank
+from byteprophet.silence import dead_after_s
 from byteprophet.starter import die_with_starter
 
 _LAUNCHER = "-"

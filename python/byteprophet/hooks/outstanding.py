@@ -19,7 +19,11 @@ _INTERVAL_S = 0.001
 
 
 def finish_at_exit(handles: Mapping[int, object], is_done: Callable[[int], bool]) -> None:
-    """Wait for all when the script ends, unless it has failed: then others wait in vain."""
+    """Wait for all when the script ends, unless it has failed: then others wait in vain.
+
+    Raises ``UserError`` if ``BYTEPROPHET_TIMEOUT_S`` is no number.
+    """
+    timeout_of(os.environ)  # it would be too late at the end
     atexit.register(_finish, handles, is_done)
 
 

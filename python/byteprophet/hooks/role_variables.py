@@ -21,17 +21,17 @@ _LONGEST_SOCKET_PATH = 88
 
 
 def check_launch(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
-    """Of any role that ``bpslaunch`` starts; ``command`` is what a worker is to run."""
+    """Check those of any role that ``bpslaunch`` starts; a worker is to run ``command``."""
     _end_with(_why_not_launched(command, environment))
 
 
 def check_server(environment: Mapping[str, str] = os.environ) -> None:
-    """Of a server or the scheduler role."""
+    """Check those of a server or the scheduler role."""
     _end_with(_why_no_server(environment))
 
 
 def check_worker(environment: Mapping[str, str] = os.environ) -> None:
-    """Of a training script that calls ``init()``."""
+    """Check those of a training script that calls ``init()``."""
     _end_with(_why_no_worker(environment, _LOCAL))
 
 
@@ -116,7 +116,7 @@ def _wrong_role(environment: Mapping[str, str], roles: Sequence[str]) -> str | N
 
 
 def _wrong_index(environment: Mapping[str, str], name: str, count: str) -> str | None:
-    """Unless variable ``name`` counts from 0 what ``count``, which is right, says there are."""
+    """What is wrong with ``name``, an index below the number in ``count``, which is right."""
     most = int(environment[count]) - 1
     wrong = _wrong_number(environment, name, 0, most)
     return f"{wrong}, as {count} is {most + 1}" if wrong else None

@@ -19,13 +19,13 @@ import psutil
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.launcher.checks import LOOPBACK_INTERFACE, interface_address
-from byteprophet.launcher.deadlines import start_timeout_s
 from byteprophet.launcher.environment import RoleName, base_environment
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
+from byteprophet.silence import start_timeout_s
 from byteprophet.whole_files import writing
 
 # Matches what a role says that has waited in vain for others: ours, and torch's.

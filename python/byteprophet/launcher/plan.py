@@ -19,7 +19,6 @@ from byteprophet.launcher.checks import (
     interface_address,
     root_port,
 )
-from byteprophet.launcher.deadlines import dead_after_s
 from byteprophet.launcher.environment import (
     JobFacts,
     RoleName,
@@ -33,6 +32,7 @@ from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
 from byteprophet.network.namespaces import INTERFACE, check_hosts
 from byteprophet.network.tools import require
+from byteprophet.silence import dead_after_s
 from byteprophet.tune.request import VARIABLE, parse_request
 from byteprophet.whole_files import make_directory
 

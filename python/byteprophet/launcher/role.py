@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError, warn
-from byteprophet.launcher.deadlines import cancelled_in, error_in, lost_node_in, verdict_in
+from byteprophet.launcher.causes import cancelled_in, error_in, lost_node_in, verdict_in
 from byteprophet.launcher.forked_process import ForkPlan, Process
 from byteprophet.launcher.signals import ignored_script_signals
 from byteprophet.launcher.spec import RoleResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from byteprophet.launcher.deadlines import error_in, verdict_in
+from byteprophet.launcher.causes import error_in, verdict_in
 
 _KILLED = "was killed by signal"
 

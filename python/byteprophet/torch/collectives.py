@@ -185,8 +185,9 @@ def _broadcast(named: list[tuple[str, Tensor]], root_rank: int, call: str) -> No
     for first in range(0, len(named), _IN_FLIGHT):
         sent = []
         for name, tensor in named[first : first + _IN_FLIGHT]:
-            # Send a copy: a state_dict contains a tied weight twice, so it is in flight twice, and
-            # the first result must not change what the second one sends.
+            # A state_dict contains a tied weight twice, so it may be in flight twice. Each result
+            # is the root's bytes: in its tensor they stay as they are, and others have memory of
+            # their own for each.
             whole = tensor.detach().contiguous()
             if basics.rank() != root_rank:
                 whole = torch.zeros_like(whole)

@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim import Optimizer
@@ -286,8 +287,19 @@ def _refuse_to_copy(_protocol: object) -> NoReturn:
     )
 
 
+_NEWEST = ("set_reduce_scatter_unused_params", "reset_iter_state")  # torch 2.13 has both
+
+
 def _refuse(model: nn.Module) -> None:
-    """Raise ``RuntimeError`` if ``model`` is compiled, or has another synchroniser."""
+    """Raise ``RuntimeError`` if ``model`` is compiled, or has another synchroniser.
+
+    Raises ``UserError`` if this torch is too old.
+    """
+    if missing := next((name for name in _NEWEST if not hasattr(FSDPModule, name)), None):
+        raise UserError(
+            f"{_SYNC}: torch {torch.__version__} has no FSDPModule.{missing}(): use torch 2.13, or "
+            "another sync"
+        )
     if isinstance(model, FSDPModule) and model in other_synchronisers.replaced:
         raise RuntimeError(f"byteprophet: {_SYNC}: the model has two optimizers: use one")
     other_synchronisers.refuse_within(model, dict(model.named_parameters()))

@@ -272,11 +272,11 @@ class ShardedModel:
             head.reshard()
 
     def keep_all(self, kept: bool) -> None:
-        """Whether buffers of reduce-scatters live as long as they may in a slow network."""
+        """Keep buffers of reduce-scatters as long as in a slow network, if ``kept``."""
         self._reductions.keeps_all = kept
 
     def hold(self, held: bool) -> None:
-        """Whether backward passes only accumulate gradients from now on."""
+        """Only accumulate gradients from now on if ``held``, else exchange them."""
         self._root.set_requires_gradient_sync(not held)
 
     @property

@@ -26,11 +26,12 @@ class Unit:
 def units_of(
     model: nn.Module, names: Mapping[int, str], buckets: Iterable[Sequence[str]], where: str
 ) -> list[Unit]:
-    """The units of ``model`` that ``buckets`` of parameters are, in the same order.
+    """Turn ``buckets`` of parameters of ``model`` into units, in the same order.
 
     ``names``: of all parameters, by id. Those in no bucket go with their modules. If all buckets
     are lists of modules, the root's is the one of several modules that has the first parameter.
-    Raises ``UserError``, which begins with ``where``, if two are none.
+    Raises ``UserError``, which begins with ``where``, if more than one bucket
+    is no list of modules.
     """
     bucketed = [tuple(bucket) for bucket in buckets]
     known = {name for bucket in bucketed for name in bucket}

@@ -32,8 +32,13 @@ def is_of_others(error: Exception) -> bool:
     return type(error) is RuntimeError and told is not None
 
 
+def is_timeout(error: Exception) -> bool:
+    """Whether a time limit has passed, and nothing else is wrong."""
+    return _TIMED_OUT.search(str(error)) is not None
+
+
 def of_collective(error: Exception, text: str) -> RuntimeError:
     """Make an error with message ``text``, after a collective or a store has raised ``error``."""
     if not is_of_others(error):
         return RuntimeError(text)
-    return TimedOut(text) if _TIMED_OUT.search(str(error)) else PeerLost(text)
+    return TimedOut(text) if is_timeout(error) else PeerLost(text)

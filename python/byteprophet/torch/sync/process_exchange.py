@@ -17,11 +17,13 @@ from byteprophet.allreduce.meeting import Meeting
 from byteprophet.allreduce.mesh import connected_sockets
 from byteprophet.allreduce.pace import Pace
 from byteprophet.runtime_settings import STRATEGY_MODEL
+from byteprophet.silence import dead_after_s
 from byteprophet.torch.sync import failures, leaving
 from byteprophet.torch.sync.exchange import Exchange
 
 TRANSPORT_VARIABLE = "BYTEPROPHET_TRANSPORT"
 MESH_KEY = "BYTEPROPHET_MESH_KEY"  # by which a launcher gives all ranks a secret
+_HEAD_START_S = 3.0  # of those who see silence sooner and know more: heartbeats, the launcher
 SOCKETS, COLLECTIVES = "sockets", "collectives"
 _made: list[tuple[Store, Exchange]] = []  # one exchange per device type, with its group's store
 _NONCE_BYTES = 16
@@ -98,7 +100,8 @@ def _connected(default: Store, device_type: str, timeout_s: float) -> Exchange:
         own = _own_address(default, meeting, rank, size)
         secret = os.environ.get(MESH_KEY, "")
         sockets = connected_sockets(meeting, rank, size, address=own, secret=secret)
-        mesh = Mesh(rank, sockets)
+        limit_s = dead_after_s(os.environ)
+        mesh = Mesh(rank, sockets, vanished_after_s=limit_s + _HEAD_START_S if limit_s else 0.0)
     return MeshExchange(mesh, rank, size, store, Pace(sockets))
 
 

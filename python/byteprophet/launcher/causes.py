@@ -1,19 +1,9 @@
-"""Defines when a role counts as dead, and finds reports of dead roles in the output of others.
-
-The heartbeats in BytePS (native/byteps/heartbeat/heartbeat.h) read the same two variables.
-"""
+"""Finds reports of dead roles, and of causes, in the output of others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from byteprophet.errors import UserError
-
-_START_TIMEOUT = "BYTEPROPHET_START_TIMEOUT_S"
-_STANDARD_S = {"BYTEPROPHET_DEAD_AFTER_S": 12.0, _START_TIMEOUT: 600.0}
-_SHORTEST_S = 3.0
-_LONGEST_S = 1e6
 _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
 _ERROR = re.compile(r"(?:byteprophet|slurmstepd(?:-\S+)?): error: (?:\*\*\* )?(.*?)(?: \*\*\*)?$")
 _LOST_NODE = re.compile(r"srun: error: (Node failure on .*)$")
@@ -21,37 +11,6 @@ _CANCELLED = re.compile(
     r"slurmstepd(?:-\S+)?: error: \*\*\* (STEP \S+ ON \S+ CANCELLED AT .*?) \*\*\*$"
 )
 _BY_SIGNAL = "ended by signal "
-
-
-def dead_after_s(environment: Mapping[str, str]) -> float | None:
-    """The seconds of silence after which a role counts as dead; None: never.
-
-    Raises ``UserError`` if this or the time limit for the start is not a valid number of seconds.
-    """
-    limit_s, _ = (_seconds(environment, name) for name in _STANDARD_S)
-    return limit_s or None
-
-
-def start_timeout_s(environment: Mapping[str, str]) -> float | None:
-    """The seconds that a role waits for others at the start; None: without a limit.
-
-    Raises ``UserError`` as ``dead_after_s`` does.
-    """
-    return _seconds(environment, _START_TIMEOUT) or None
-
-
-def _seconds(environment: Mapping[str, str], name: str) -> float:
-    text = environment.get(name, "")
-    try:
-        value_s = float(text) if text else _STANDARD_S[name]
-    except ValueError:
-        value_s = -1.0
-    if value_s != 0 and not _SHORTEST_S <= value_s <= _LONGEST_S:
-        raise UserError(
-            f"{name}={text!r}: must be a number of seconds from {_SHORTEST_S:g} to "
-            f"{_LONGEST_S:.0f}, or 0 for no limit"
-        )
-    return value_s
 
 
 def verdict_in(line: str) -> str | None:

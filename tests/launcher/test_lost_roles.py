@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from byteprophet.launcher import Limits, RoleCommands, run_job
-from byteprophet.launcher.deadlines import cancelled_in
+from byteprophet.launcher.causes import cancelled_in
 from byteprophet.launcher.leftovers import marked_processes
 
 from .conftest import STAY, MakeSpec
