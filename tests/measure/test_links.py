@@ -7,10 +7,12 @@ import pytest
 
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.links import measure_links
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 
 BUCKETS = (2_000_000, 40_000_000)
 MOVED = np.array(BUCKETS, dtype=float)  # all-reduces of two ranks
 LIMIT_BPS = 287_000_000
+PAUSE_NS = 1_000_000  # between two buckets that do not travel together
 
 
 def collectives(
@@ -22,7 +24,7 @@ def collectives(
     """
     began, ended = [], []
     for first, second, both in zip(first_ns, second_ns, together, strict=True):
-        since = first - 1 if both else first + 1_000_000
+        since = first - 1 if both else first + PAUSE_NS
         began.append((0, since))
         ended.append((first, first + second if both else since + second))
     return np.array([began] * 2), np.array([ended] * 2)
@@ -54,9 +56,14 @@ def test_periods_of_nearly_the_same_size_decide_nothing() -> None:
 def test_rate_and_delay_of_unlike_periods(limit_bps: int | None) -> None:
     of_byte_ns, delay_ns = 20.0, 3_000_000
     random = np.random.default_rng(0)
+    saved_bytes = [0, 0]
+    if limit_bps is not None:
+        saved_bytes = [PAYLOAD_BURST_BYTES, limit_bps * PAUSE_NS // 8_000_000_000]
     first_ns, second_ns = (
-        (size * of_byte_ns + 2 * delay_ns + random.integers(-1000, 1000, 20)).astype(int).tolist()
-        for size in BUCKETS
+        ((size - saved) * of_byte_ns + 2 * delay_ns + random.integers(-1000, 1000, 20))
+        .astype(int)
+        .tolist()
+        for size, saved in zip(BUCKETS, saved_bytes, strict=True)
     )
     found = measure_links(
         *collectives(first_ns, second_ns, [False] * 20), MOVED, (limit_bps, limit_bps), steps=2
@@ -72,8 +79,10 @@ def test_what_equal_periods_take_beyond_their_bytes(beyond_ns: int, delay_ns: in
     """They do not tell: up to 2 ms count as delay, and the rest as the host's time per byte."""
     of_byte_ns = 8e9 / LIMIT_BPS
     first_ns, second_ns = (round(size * of_byte_ns) for size in BUCKETS)
+    first_ns -= round(PAYLOAD_BURST_BYTES * of_byte_ns)
     times = collectives([first_ns] * 8, [second_ns + beyond_ns] * 8, [True] * 8)
     found = measure_links(*times, MOVED, (LIMIT_BPS, LIMIT_BPS), steps=2)
     assert found.costs.delay_ns == pytest.approx(delay_ns, abs=2)
     rest_ns = beyond_ns - 2 * delay_ns
-    assert found.costs.host_ns_per_byte * MOVED.sum() == pytest.approx(rest_ns, abs=100)
+    limited_bytes = MOVED.sum() - PAYLOAD_BURST_BYTES
+    assert found.costs.host_ns_per_byte * limited_bytes == pytest.approx(rest_ns, abs=100)

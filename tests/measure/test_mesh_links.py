@@ -14,6 +14,7 @@ from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.strategy import ALL_REDUCE
 from byteprophet.measure.collectives import ALL_GATHER, REDUCE_SCATTER
 from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.replay import replay
 
 from ..graph.test_mesh_graph import MS, job
@@ -75,6 +76,7 @@ def test_what_bytes_take_beyond_unequal_limits_is_the_hosts_part(
 
 def test_links_of_unequal_owners_are_the_configured_ones() -> None:
     cluster = configured_mesh_links([RATE_BPS, RATE_BPS // 2])
-    assert cluster == Cluster((Host(RATE_BPS, RATE_BPS), Host(RATE_BPS // 2, RATE_BPS // 2)))
+    rates_bps = (RATE_BPS, RATE_BPS // 2)
+    assert cluster == Cluster(tuple(Host(rate, rate, PAYLOAD_BURST_BYTES) for rate in rates_bps))
     with pytest.raises(UserError, match="own unequal shards, and not all links were limited"):
         configured_mesh_links([RATE_BPS, None])

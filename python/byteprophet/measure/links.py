@@ -8,10 +8,12 @@ bytes. At least one collective's steps are not hidden behind another collective,
 
     duration = bytes / rate + steps * delay
 
-A rate limiter lets some bytes pass at once after a pause. The fitted delay could then be negative,
-and is taken to be 0. If all busy periods carry about as many bytes, as those of a job with two
-buckets, they do not tell rate and delay apart. On limited links, what they take beyond the time of
-their bytes then counts as delay first, up to what gloo's all-reduce of a few bytes takes.
+A rate limiter lets a burst of bytes pass at once after a pause. On limited links, these do not
+count in the fit, except where ranks share cores: what crosses cores has no burst in a replay. A
+fitted delay that is negative is taken to be 0. If all busy periods carry about as many bytes, as
+those of a job with two buckets, they do not tell rate and delay apart. On limited links, what they
+take beyond the time of their bytes then counts as delay first, up to what gloo's all-reduce of a
+few bytes takes.
 
 On limited links, the fitted rate is at most the limit. Any additional time per byte is the host's
 part, which does not change with the links.
@@ -19,7 +21,9 @@ part, which does not change with the links.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +31,7 @@ import numpy.typing as npt
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host
 from byteprophet.job.times import Int64Array
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 
 _Floats = npt.NDArray[np.float64]
 
@@ -41,12 +46,13 @@ def measure_links(
     moved_bytes: _Floats,
     limits_bps: Sequence[int | None],
     steps: int,
+    on_cores: bool = False,
 ) -> Cluster:
     """The cluster; times of collectives of shape (ranks, iterations, collectives), on one clock.
 
     ``moved_bytes``: bytes that each collective moves over every link, shape (collectives,).
     ``limits_bps``: the configured payload rates of the ranks' links; None: not known. ``steps``:
-    the number of messages of a collective that follow one another.
+    the number of messages of a collective that follow one another. ``on_cores``: ranks share them.
     """
     ranks = len(began_ns)
     if ranks == 1:
@@ -56,33 +62,33 @@ def measure_links(
     if (ended_ns <= began_ns.max(axis=0)).all():
         raise UserError("collectives ended before all ranks began them: ranks' clocks differ")
     all_began_ns, all_ended_ns = began_ns.max(axis=0), ended_ns.max(axis=0)
-    periods = np.array(
-        [
-            period
-            for began, ended in zip(all_began_ns, all_ended_ns, strict=True)
-            for period in _busy_periods(began, ended, moved_bytes)
-        ]
-    )
-    return _cluster(periods, limits_bps, ranks, steps, SMALL_NS)
+    periods = [
+        period
+        for began, ended in zip(all_began_ns, all_ended_ns, strict=True)
+        for period in _busy_periods(began, ended, moved_bytes)
+    ]
+    return _cluster(periods, limits_bps, ranks, steps, on_cores, SMALL_NS)
 
 
 def measure_mesh_links(
     operations: Sequence[Mapping[tuple[int, str], tuple[int, int, int]]],
     limits_bps: Sequence[int | None],
     steps: int = 2,
+    on_cores: bool = False,
 ) -> Cluster:
     """The cluster of ranks that own equally much and send shards by ``native/exchange``.
 
     ``operations``: per rank, by iteration and name, the start, end and bytes of its reduce-scatters
     and all-gathers, on one clock. A rank's incoming bytes are in flight from when another rank has
     begun the operation until this rank has received all of them. If configured rates differ, only
-    the slowest links are looked at, because ranks with faster ones wait for those.
+    the slowest links are looked at, because ranks with faster ones wait for those. ``on_cores``:
+    ranks share them.
     """
     ranks = len(operations)
     if ranks == 1:
         return Cluster((Host(),))
     known_bps = [limit_bps for limit_bps in limits_bps if limit_bps is not None]
-    periods: list[tuple[float, float]] = []
+    periods: list[_Period] = []
     for receiver, own in enumerate(operations):
         if len(known_bps) == ranks and known_bps[receiver] > min(known_bps):
             continue
@@ -98,7 +104,7 @@ def measure_mesh_links(
             np.array(values) for values in zip(*arriving, strict=True)
         )
         periods.extend(_busy_periods(began_ns, np.maximum(began_ns, ended_ns), size_bytes))
-    return _cluster(np.array(periods), limits_bps, ranks, steps)
+    return _cluster(periods, limits_bps, ranks, steps, on_cores)
 
 
 def configured_mesh_links(limits_bps: Sequence[int | None]) -> Cluster:
@@ -113,47 +119,63 @@ def configured_mesh_links(limits_bps: Sequence[int | None]) -> Cluster:
             "ranks own unequal shards, and not all links were limited: their rates cannot be "
             "measured; record the job with --bandwidth, or with equal owners"
         )
-    return Cluster(tuple(Host(rate_bps, rate_bps) for rate_bps in known_bps))
+    return Cluster(_limited(known_bps))
+
+
+def _limited(rates_bps: Iterable[int]) -> tuple[Host, ...]:
+    return tuple(Host(rate_bps, rate_bps, PAYLOAD_BURST_BYTES) for rate_bps in rates_bps)
+
+
+class _Period(NamedTuple):
+    """A time in which links were busy, after one in which they were ``idle_ns``."""
+
+    size_bytes: float
+    duration_ns: int
+    idle_ns: float
 
 
 def _cluster(
-    periods: _Floats,
+    periods: Sequence[_Period],
     limits_bps: Sequence[int | None],
     ranks: int,
     steps: int,
+    on_cores: bool,
     assumed_ns: int = 0,
 ) -> Cluster:
-    """Fit a cluster to ``periods``: bytes and durations, shape (periods, 2).
+    """Fit a cluster to ``periods``.
 
     ``assumed_ns``: the largest latency of a period where its bytes do not tell.
     """
     known_bps = tuple(limit_bps for limit_bps in limits_bps if limit_bps is not None)
     limited_ns = 8e9 / min(known_bps) if len(known_bps) == ranks else 0.0
-    ns_per_byte, latency_ns = _fit(periods[:, 0], periods[:, 1], limited_ns, assumed_ns)
+    size_bytes, duration_ns, idle_ns = np.array(periods, np.float64).T
+    if limited_ns and not on_cores:
+        burst_bytes = np.minimum(PAYLOAD_BURST_BYTES, idle_ns / limited_ns)
+        size_bytes = np.maximum(1.0, size_bytes - burst_bytes)
+    ns_per_byte, latency_ns = _fit(size_bytes, duration_ns, limited_ns, assumed_ns)
     delay_ns = round(latency_ns / steps)
     if limited_ns:
-        hosts = tuple(Host(rate_bps, rate_bps) for rate_bps in known_bps)
-        return Cluster(
-            hosts, costs=Costs(delay_ns=delay_ns, host_ns_per_byte=ns_per_byte - limited_ns)
-        )
+        costs = Costs(delay_ns=delay_ns, host_ns_per_byte=ns_per_byte - limited_ns)
+        return Cluster(_limited(known_bps), costs=costs)
     rate_bps = round(8e9 / ns_per_byte)
     return Cluster((Host(rate_bps, rate_bps),) * ranks, costs=Costs(delay_ns=delay_ns))
 
 
 def _busy_periods(
     began_ns: Int64Array, ended_ns: Int64Array, moved_bytes: _Floats
-) -> Iterator[tuple[float, float]]:
-    """Bytes and durations of the busy periods."""
+) -> Iterator[_Period]:
+    """The busy periods. Before the first one, links were idle for long."""
     order = np.argsort(began_ns, kind="stable")
     since_ns = until_ns = int(began_ns[order[0]])
-    size_bytes = 0.0
+    size_bytes, idle_ns = 0.0, math.inf
     for bucket in order.tolist():
         if began_ns[bucket] > until_ns:
-            yield size_bytes, max(1, until_ns - since_ns)
+            yield _Period(size_bytes, max(1, until_ns - since_ns), idle_ns)
             since_ns, size_bytes = int(began_ns[bucket]), 0.0
+            idle_ns = since_ns - until_ns
         until_ns = max(until_ns, int(ended_ns[bucket]))
         size_bytes += moved_bytes[bucket]
-    yield size_bytes, max(1, until_ns - since_ns)
+    yield _Period(size_bytes, max(1, until_ns - since_ns), idle_ns)
 
 
 def _fit(
