@@ -32,7 +32,6 @@ from byteprophet.job.units import block_units
 from byteprophet.observe.strategy_recording import record_strategy
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.front import other_synchronisers
-from byteprophet.torch.front.view_step import needs_closure
 from byteprophet.torch.fsdp2 import replaced
 from byteprophet.torch.fsdp2.checkpoints import ModelCheckpoints, OptimizerCheckpoints
 from byteprophet.torch.fsdp2.group import Group
@@ -247,15 +246,9 @@ def shard(
 
     All ranks then have rank 0's parameters. ``passes``: backward passes per step, 1. Without a
     ``model``, it is the module of the first forward pass. Raises ``ValueError`` if there is no
-    process group, or the optimizer needs a closure, and ``UserError`` if the model cannot be
-    sharded, or does not fit the strategy.
+    process group, and ``UserError`` if the model cannot be sharded, or does not fit the strategy.
     """
     check_group(FSDP2)
-    if needs_closure(type(optimizer)):
-        raise ValueError(
-            f"{type(optimizer).__name__} evaluates its closure several times per step, which "
-            "cannot be distributed; use another optimizer"
-        )
     parameters = optimizer_parameters(optimizer)
     if any(replaced.is_replaced(each) for each in parameters):
         raise RuntimeError(f"byteprophet: {_SYNC}: the model has two optimizers: use one")

@@ -43,7 +43,13 @@ from byteprophet.torch.sync import basics
 from byteprophet.torch.sync.make import make_synchroniser
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import reads
-from byteprophet.torch.tensors.naming import Names, name_parameters, optimizer_parameters
+from byteprophet.torch.tensors.naming import (
+    Names,
+    check_named,
+    name_parameters,
+    names_for_later,
+    optimizer_parameters,
+)
 from byteprophet.torch.tensors.sparse import SparseParameters
 
 _exchanged_by_torch: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -78,6 +84,14 @@ def _refuse_distributed(optimizer: Optimizer) -> None:
         raise ValueError("this optimizer is distributed already")
 
 
+def _refuse_closure(base: type[Optimizer]) -> None:
+    if needs_closure(base):
+        raise ValueError(
+            f"{base.__name__} evaluates its closure several times per step, which cannot be "
+            "distributed; use another optimizer"
+        )
+
+
 def distribute(
     optimizer: Optimizer,
     named_parameters: Iterable[tuple[str, Tensor]] | None,
@@ -106,14 +120,13 @@ def distribute(
     """
     base = type(optimizer)
     _refuse_distributed(optimizer)
-    if needs_closure(base):
-        raise ValueError(
-            f"{base.__name__} evaluates its closure several times per step, which cannot be "
-            "distributed; use another optimizer"
-        )
+    _refuse_closure(base)
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: must be at least 1")
     parameters = optimizer_parameters(optimizer)
+    if named_parameters is not None:
+        named_parameters = check_named(named_parameters)
+    given_names = names_for_later(named_parameters or ())
     free = functools.partial(stopping.free_dropped, synchroniser, settings.timeout_s)
     taken = synchroniser.names
     named = _named(parameters, named_parameters, model, rules, taken, free)
@@ -142,11 +155,12 @@ def distribute(
     stopping.register(front)
     if settings.debug:
         reads.watch()
-    make_distributed(
-        optimizer,
-        front,
-        lambda new: _named(new, None, model, rules, taken, free, first_unnamed=len(parameters)),
-    )
+
+    def name_later(new: Iterable[Tensor]) -> list[tuple[str, Tensor]]:
+        names = given_names(new) or None  # without any, those of the model
+        return _named(new, names, model, rules, taken, free, first_unnamed=len(parameters))
+
+    make_distributed(optimizer, front, name_later)
     return optimizer
 
 
@@ -200,12 +214,13 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
 ) -> Optimizer:
     """Let ``optimizer`` average gradients over all ranks, during backward and the next forward.
 
-    A parameter without a gradient contributes zeros.
+    A parameter without a gradient contributes zeros. Only ``sync="ddp"`` refuses it, in ``step()``.
 
     Args:
         optimizer: any optimizer whose ``step()`` does not need a closure.
         named_parameters: what ``model.named_parameters()`` returns, with the same names on every
-            rank. By default, the names are those of ``model`` if it is given, else numbers.
+            rank. By default, the names are those of ``model`` if it is given, else numbers. There
+            may be parameters among them that ``add_param_group()`` adds later.
         compression: a member of ``Compression``.
         backward_passes_per_step: the number of backward passes that add to a gradient before it is
             sent.
@@ -218,9 +233,9 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             parameters. ``"ddp"`` does so, too, but leaves the exchange to torch's
             DistributedDataParallel, and updates everything in ``step()``. ``"fsdp2"`` lets torch's
             ``fully_shard`` shard the model, its gradients and the optimizer's state over the ranks.
-        separable: whether the optimizer updates every parameter independently. The default is True
-            for the classes in ``torch.optim`` and False for others, whose ``step()`` then waits for
-            all gradients.
+        separable: whether the optimizer updates every parameter independently, and changes nothing
+            in its parameter groups. The default is True for the classes in ``torch.optim`` and
+            False for others, whose ``step()`` then waits for all gradients.
         fusion: without servers, how gradients form buckets. ``"planned"``: by a plan made from
             measurements of the first iterations. A number: neighbours of up to this many bytes;
             with ``"ddp"``, ``bucket_cap_mb`` in bytes, which is 25 MiB otherwise.
@@ -354,6 +369,7 @@ def _by_torch(
 ) -> Optimizer:
     """Torch's own exchange: DistributedDataParallel's or FSDP2's, which most jobs do not import."""
     _refuse_distributed(optimizer)
+    _refuse_closure(type(optimizer))
     if not fuses(compression):
         raise UserError(f"compression: sync={sync!r} takes none; DDP takes a strategy that casts")
     if weights:

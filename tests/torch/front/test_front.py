@@ -23,7 +23,7 @@ from byteprophet.errors import UserError
 from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.front.optimizer_class import plain_again
 from byteprophet.torch.front.updates import Updater
-from byteprophet.torch.tensors import module_calls
+from byteprophet.torch.tensors import module_calls, pending
 
 Attach = Callable[..., Any]
 MakeNetwork = Callable[..., Any]
@@ -189,6 +189,40 @@ def test_step_returns_at_once_and_a_forward_waits_for_its_own_layer(
     network.release()
     assert finished.wait(10)
     thread.join()
+
+
+def test_inference_waits_for_the_parameters_of_the_module_and_below(
+    network: Any, attach: Attach
+) -> None:
+    """Some are read by a fused kernel: ``out_proj`` is never called."""
+    attention, last, teacher = nn.MultiheadAttention(2, 1), nn.Linear(2, 2), nn.Linear(2, 2)
+    model = nn.ModuleList([attention, last]).eval()  # eval() waits for all updates, so before any
+    teacher.eval()
+    ours = attach(sgd(model), network, named=model.named_parameters(), timeout_s=10.0)
+    x = torch.ones(3, 2)
+    for held in (False, True):  # the first step agrees on the order
+        if held:
+            network.hold(lambda name: name == "Gradient.0.out_proj.bias")
+        ours.zero_grad()
+        last(attention(x, x, x)[0]).sum().backward()
+        ours.step()
+    finished = threading.Event()
+
+    def infer() -> None:
+        with torch.no_grad(), pending.values():  # a kernel reads values without a wait
+            attention(x, x, x)
+        finished.set()
+
+    with torch.no_grad():
+        teacher(x)
+        last(x)
+    thread = threading.Thread(target=infer)
+    thread.start()
+    assert not finished.wait(0.2)
+    network.release()
+    assert finished.wait(10)
+    thread.join()
+    ours.finish()
 
 
 def settle(model: nn.Module, ours: Any) -> None:
@@ -504,6 +538,8 @@ def test_parameter_groups_added_and_frozen_in_mid_training(
             optimizer.step()
     jobs[0][1].finish()
     assert_equal(*models)
+    sent = {name for _, name, _ in network.submitted if name.startswith("Gradient")}
+    assert sent == {f"Gradient.{name}" for name, _ in models[0].named_parameters()}
 
 
 def test_a_job_of_two_ranks(make_network: MakeNetwork, attach: Attach) -> None:

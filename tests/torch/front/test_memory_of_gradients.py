@@ -137,3 +137,15 @@ def test_a_view_that_the_script_made_of_a_gradient(network: Any, attach: Attach)
         assert torch.equal(torch.cat(views), torch.cat(expected))
         ours.step()
         plain.step()
+
+
+def test_a_gradient_whose_elements_are_in_one_place(network: Any, attach: Attach) -> None:
+    model, plain_model = Summed(1), Summed(1)
+    ours, plain = attach(sgd(model), network), sgd(plain_model)
+    for _ in range(3):
+        for this, optimizer in ((model, ours), (plain_model, plain)):
+            for part in this.parts:
+                (part.grad,) = torch.autograd.grad(part.sum(), part)
+            optimizer.step()
+    ours.finish()
+    assert_equal(model, plain_model)

@@ -130,3 +130,19 @@ def test_which_optimizers_are_separable() -> None:
     assert not is_separable(Coupled([parameter], lr=0.1), Coupled)
     assert needs_closure(torch.optim.LBFGS)
     assert not needs_closure(torch.optim.SGD)
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps in its groups, as apex' FusedAdam does."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+        super().step(closure)
+
+
+def test_a_class_that_changes_its_groups_is_refused() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = Counting([weight], lr=0.1)
+    with pytest.raises(RuntimeError, match=r"Counting changes 'steps' .* with separable=False"):
+        FrozenStep.of(optimizer, Counting).apply(0, [(weight, torch.ones(3), None)])

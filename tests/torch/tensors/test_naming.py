@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
-from byteprophet.torch.tensors.naming import Names, name_parameters
+from byteprophet.torch.tensors.naming import Names, name_parameters, names_for_later
 
 
 def names_of(parameters: list[torch.Tensor], taken: Names, **options: object) -> list[str]:
@@ -71,3 +72,14 @@ def test_tied_parameters_have_the_first_name() -> None:
 def test_wrong_names(wrong: list[object]) -> None:
     with pytest.raises(ValueError, match="must be pairs of name and tensor"):
         names_of([], {}, named_parameters=wrong)
+
+
+def test_names_are_kept_for_parameters_that_are_added_later() -> None:
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    find = names_for_later([*one.named_parameters("one"), ("other.bias", other.bias)])
+    assert find(other.parameters()) == [("other.bias", other.bias)]
+    assert find(iter([one.bias])) == [("one.bias", one.bias)]
+    held = weakref.ref(other.bias)
+    del other
+    assert held() is None
+    assert find([one.weight]) == [("one.weight", one.weight)]

@@ -357,3 +357,13 @@ def test_what_only_the_script_still_has_is_refused_in_a_forked_child() -> None:
     finally:
         pending.unmark(gradient)
     assert gradient.sum() == 2
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_debug_is_quiet_about_rare_layouts(pair: Pair) -> None:
+    compressed, matrix = torch.eye(3).to_sparse_csr(), torch.ones(3, 3)
+    pair.step()
+    assert torch.equal(compressed @ matrix, matrix)
+    if torch.backends.mkldnn.is_available():
+        assert torch.equal(matrix.to_mkldnn().to_dense(), matrix)

@@ -18,7 +18,7 @@ from byteprophet.torch.sync.synchroniser import Synchroniser
 
 
 class Beginning:
-    """That of one optimizer; ``slots`` holds its parameters by ``id``.
+    """Tells whether training has begun; one per optimizer. ``slots`` has its parameters by ``id``.
 
     ``is_over`` is True once all ranks know that one of them has had a gradient.
     """

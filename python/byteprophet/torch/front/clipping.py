@@ -11,6 +11,7 @@ the same order, so they clip by the same norm, bit for bit.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -80,7 +81,8 @@ def by_norm(
             )
         parts = [*shards, *whole]
         if parts:
-            total = total.to(_as_real(parts[0]))
+            common = functools.reduce(torch.promote_types, (each.dtype for each in parts))
+            total = total.to(parts[0].device, common.to_real())
         coefficient = torch.clamp(max_norm / (total + _NEVER_ZERO), max=1.0)
         for part in parts:
             part.mul_(coefficient.to(part.device))
@@ -116,10 +118,6 @@ def by_rows(parameters: Iterable[Tensor]) -> list[Tensor]:
         else _with_gradient(values_of(each.grad))
         for each in parameters
     ]
-
-
-def _as_real(tensor: Tensor) -> Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _part(gradient: Tensor, shard: slice | None) -> Tensor:

@@ -412,7 +412,7 @@ class Front:
             self.updater.wait_updated(self._order.needed(module))
         else:
             # Inference may use fused kernels that read parameters without calling their modules.
-            self.finish()
+            self.updater.wait_updated(self._order.everything(module))
 
     def _note_synchroniser(self, module: nn.Module) -> None:
         """Note whether ``module``, called for the first time, is another synchroniser.

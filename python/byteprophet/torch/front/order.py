@@ -44,6 +44,7 @@ class ForwardOrder:
         self._compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._sequence: list[weakref.ref[nn.Module]] = []
         self._shares: weakref.WeakKeyDictionary[nn.Module, list[Slot]] = weakref.WeakKeyDictionary()
+        self._without: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # called, need no parameter
         self._settled = 0
         self.order: list[Slot] | None = None
         self.orphans: list[Slot] = []
@@ -55,6 +56,7 @@ class ForwardOrder:
             self._sequence.clear()
             self._settled = 0
         self._shares.clear()
+        self._without.clear()
         self.order = None
         self.orphans = []
 
@@ -67,7 +69,9 @@ class ForwardOrder:
         if module in self._called:
             if module._compiled_call_impl is None or module in self._compiled:
                 return
-            self._shares.pop(module, None)  # it has been compiled in place since its first call
+            # It has been compiled in place since its first call.
+            self._shares.pop(module, None)
+            self._without.discard(module)
         needs_any = next(self._share(module, set()), None) is not None
         with self._lock:
             self._called.add(module)
@@ -76,13 +80,19 @@ class ForwardOrder:
             if needs_any:
                 self._sequence.append(weakref.ref(module))
             else:
-                self._shares[module] = []
+                self._without.add(module)
 
     def needed(self, module: nn.Module) -> Iterator[Slot]:
         """The parameters that must be up to date before ``module`` runs."""
         yield from self._own(module)
+        if module in self._without:
+            return
         share = self._shares.get(module)
         yield from self._share(module, set()) if share is None else share
+
+    def everything(self, module: nn.Module) -> Iterator[Slot]:
+        """All parameters of ``module`` and of the modules below it, called or not."""
+        return self._own(module) if module in self._without else self._share(module, set())
 
     def settle(self) -> None:
         """Add the modules that were called since the last ``settle``, and update ``order``.

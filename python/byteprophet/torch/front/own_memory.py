@@ -9,7 +9,8 @@ after the last backward pass, or by being a view, which autograd's gradients nev
 detached. Before a parameter's first backward pass, a hook looks whether it has a gradient.
 
 The script itself may set gradients in one memory, as ``torch.autograd.grad`` returns them. They are
-all known when they are sent, so only those that overlap are copied.
+all known when they are sent, so only those that overlap are copied. So is one whose own elements
+overlap, such as that of a sum.
 
 Threads: the training thread; ``before_backward`` and ``after_backward`` run in autograd's.
 """
@@ -23,7 +24,7 @@ import torch
 
 from byteprophet.torch.front.slots import Slot
 from byteprophet.torch.tensors import pending
-from byteprophet.torch.tensors.dense import addresses, is_shared
+from byteprophet.torch.tensors.dense import addresses, is_expanded, is_shared
 
 
 def before_backward(slot: Slot) -> None:
@@ -49,12 +50,14 @@ def after_backward(slot: Slot) -> None:
 
 
 def separate(slots: Iterable[Slot]) -> None:
-    """Copy gradients of ``slots`` that overlap with another one of them."""
+    """Copy gradients of ``slots`` that overlap with another one of them, or with themselves."""
     found = []
     with pending.values():  # this reads no values of gradients
         for slot in slots:
             gradient = slot.parameter.grad
             if gradient is not None and gradient.layout is torch.strided and gradient.numel() > 0:
+                if is_expanded(gradient):
+                    gradient = slot.parameter.grad = gradient.clone()
                 found.append((addresses(gradient), slot, gradient))
     end = 0
     for memory, slot, gradient in sorted(found, key=lambda each: each[0].start):

@@ -90,13 +90,19 @@ class Unsharding:
                 self.leave(each)
 
     def leave(self, slot: Slot) -> None:
-        """Leave the partial gradient of ``slot``, which was cleared, to who else has it."""
+        """Stop tracking the partial gradient of ``slot``, which the script has cleared.
+
+        Whoever still holds it unshards it on access.
+        """
         if slot.partial is not None:
             partial, slot.partial = slot.partial, None
             self.leave_shard(slot, partial)
 
     def leave_shard(self, slot: Slot, gradient: Tensor) -> None:
-        """Leave a former gradient of ``slot``, of which this rank has a shard, to who has it."""
+        """Stop tracking ``gradient``, a former one of ``slot`` of which this rank has a shard.
+
+        Whoever still holds it unshards it on access.
+        """
         pending.unmark(gradient)
         pending.mark_weakly(gradient, slot.gradient_text, self._later(slot))
 

@@ -9,7 +9,8 @@ small ones are updated at once.
 
 This is correct for optimizers that update every parameter independently. All classes of
 ``torch.optim`` do, except LBFGS. Other classes may combine parameters, so they count as separable
-only if the user says so.
+only if the user says so. A view has a copy of its parameter group, so a class that changes the
+group, such as one that counts its steps there, is refused.
 
 Threads: ``FrozenStep.of`` runs in the training thread. ``apply`` runs in the updater thread and
 changes the optimizer's state directly. The training thread reads it through the optimizer's
@@ -20,9 +21,9 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -105,7 +106,7 @@ class FrozenStep:
         """Apply ``updates`` with the options of parameter group ``group``.
 
         If an update covers a shard, its state covers the same shard, and the class must update
-        every element independently.
+        every element independently. Raises ``RuntimeError`` if the class changes the group.
         """
         state: defaultdict[Tensor, Any] = defaultdict(dict)
         shadows, fresh = [], []
@@ -124,6 +125,19 @@ class FrozenStep:
         view.param_groups = [{**self.options[group], "params": shadows}]
         with torch.no_grad():
             self.step(view)
+        (after,) = view.param_groups
+        del after["params"]
+        if after != self.options[group]:  # values that are still the same objects are equal
+            self._refuse_changed(after, self.options[group])
         for parameter, shadow in fresh:
             if shadow in state:
                 self.state[parameter] = state[shadow]
+
+    def _refuse_changed(self, after: Mapping[str, Any], before: Mapping[str, Any]) -> NoReturn:
+        names = {*after, *before}
+        changed = min(n for n in names if after.get(n, after) is not before.get(n, before))
+        raise RuntimeError(
+            f"byteprophet: {self.base.__name__} changes {changed!r} of its parameter groups in "
+            "step(), which would be lost where parameters are updated one by one: make the "
+            "DistributedOptimizer with separable=False"
+        )

@@ -24,6 +24,12 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
+def is_expanded(tensor: Tensor) -> bool:
+    """Whether several elements are at one place in memory, as ``Tensor.expand`` makes them."""
+    places = zip(tensor.stride(), tensor.shape, strict=True)
+    return any(stride == 0 and size > 1 for stride, size in places)
+
+
 def shares_memory(tensor: Tensor) -> bool:
     """Whether ``tensor`` is only a part of its memory, so that others may have the rest, or all."""
     with pending.values():

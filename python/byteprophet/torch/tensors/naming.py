@@ -69,6 +69,23 @@ def check_named(named_parameters: Iterable[tuple[str, Tensor]]) -> _NameList:
     return named
 
 
+def names_for_later(
+    named_parameters: Iterable[tuple[str, Tensor]],
+) -> Callable[[Iterable[Tensor]], _NameList]:
+    """Keep ``named_parameters`` for parameters that are added later. This keeps no tensor alive.
+
+    Returns what finds those pairs whose tensors are among the given ones.
+    """
+    kept = [(name, weakref.ref(parameter)) for name, parameter in named_parameters]
+
+    def find(parameters: Iterable[Tensor]) -> _NameList:
+        new = {id(parameter) for parameter in parameters}
+        found = ((name, held()) for name, held in kept)
+        return [(name, each) for name, each in found if each is not None and id(each) in new]
+
+    return find
+
+
 def name_parameters(
     parameters: Iterable[Tensor],
     named_parameters: Iterable[tuple[str, Tensor]] | None,

@@ -83,8 +83,13 @@ class _Aliases(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _memory(tensor: Tensor) -> range:
-    """The addresses that ``tensor`` has values at; none if it has no memory of its own."""
+    """The addresses that ``tensor`` has values at; none if it has no memory of its own.
+
+    Tensors of rare layouts (compressed rows, mkldnn) count as such: what is in flight has none.
+    """
     with pending.values():
+        if tensor.layout not in (torch.strided, torch.sparse_coo):
+            return range(0)
         stored = tensor._values() if tensor.is_sparse else tensor
         return addresses(stored) if stored.untyped_storage().data_ptr() else range(0)
 
