@@ -117,7 +117,9 @@ def refused() -> dict[str, str]:
         found["two"] = str(error)
     found |= {name: refused_other(name) for name in ("again", "before", "horovod", "within")}
     found["thawed"] = thawed()
+    found |= {name: unused(name) for name in ("unused", "frozen")}
     found["called"] = called()
+    found |= {name: by_closure(name) for name in ("model", "forward")}
     found["by hand"] = by_hand()
     found["order"] = in_other_order()
     found["copied"] = copied()
@@ -160,6 +162,49 @@ def called() -> str:
         optimizer.step()
     except RuntimeError as error:
         return str(error)
+    return ""
+
+
+def unused(name: str) -> str:
+    """What is said of a layer that a pass leaves out, or that is frozen after a step."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = bps.DistributedOptimizer(optimizer, model=model, sync="ddp")
+    if name == "frozen":
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model[0].requires_grad_(False)
+    else:
+        model.forward = model[1].forward  # type: ignore[method-assign]
+    model(torch.ones(2, 3)).sum().backward()
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def by_closure(name: str) -> str:
+    """What is said at the first step() whose closure calls the model, or its forward() only."""
+    model = Model()
+    optimizer: Any = torch.optim.SGD(parameters_of(model), lr=0.1)
+    optimizer = bps.DistributedOptimizer(optimizer, model=model, sync="ddp")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = (model if name == "model" else model.forward)(torch.ones(8, 6)).sum()
+        loss.backward()
+        return loss
+
+    before = model.last.bias.detach().clone()
+    try:
+        optimizer.step(closure)
+        optimizer.step(closure=closure)
+    except RuntimeError as error:
+        assert torch.equal(model.last.bias, before)
+        return str(error)
+    assert not torch.equal(model.last.bias, before)
     return ""
 
 

@@ -42,7 +42,11 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
     assert "this optimizer is horovod's Other, which exchanges" in refused["horovod"]
     assert "'last.module.weight' has two synchronisers" in refused["within"]
     assert "was frozen, or in no group, when DistributedDataParallel was" in refused["thawed"]
+    for name in ("unused", "frozen"):
+        assert "not averaged, because '0.weight' was in no backward pass" in refused[name]
     assert "call the Model itself, not its parts or its forward()" in refused["called"]
+    assert refused["model"] == ""
+    assert "call the Model itself, not its parts or its forward()" in refused["forward"]
     assert "no call of a model with the optimizer's parameters was seen" in refused["by hand"]
     assert "sync='ddp': ranks differ: parameter 1 is '0.weight' of (3, 3)" in refused["order"]
     assert refused["copied"] == ""
@@ -54,3 +58,10 @@ def test_it_needs_a_process_group() -> None:
         bps.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), model=model, sync="ddp"
         )
+
+
+@pytest.mark.parametrize("sync", ["ddp", "fsdp2"])
+def test_an_optimizer_that_needs_its_closure_is_refused(sync: str) -> None:
+    model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="LBFGS evaluates its closure several times per step"):
+        bps.DistributedOptimizer(torch.optim.LBFGS(model.parameters()), model=model, sync=sync)

@@ -94,7 +94,10 @@ class _Exchange:
         ours = {path: each for path, each in module.named_parameters() if id(each) in names}
         other_synchronisers.refuse_within(module, ours)
         if module in _begun:
-            raise RuntimeError(f"byteprophet: sync={DDP!r}: {name} has two optimizers: use one")
+            raise RuntimeError(
+                f"byteprophet: sync={DDP!r}: {name} has two optimizers: use one, and keep it: the "
+                "model still has its DistributedDataParallel when the first optimizer is gone"
+            )
         if module_calls.is_compiled(module):
             raise RuntimeError(
                 f"byteprophet: sync={DDP!r}: {name} is compiled, and its hooks would be, too: "
@@ -129,8 +132,31 @@ class _Exchange:
         """DistributedDataParallel is made now: it takes those that are not frozen."""
         self._averaged = {id(each) for each in parameters if each.requires_grad}
 
-    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Raise ``RuntimeError`` if parameters would be updated by this rank's own gradients."""
+    def before_step(
+        self, optimizer: Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Raise ``RuntimeError`` if parameters would be updated by this rank's own gradients.
+
+        This is a hook before ``step(*arguments, **options)``. Where a closure makes the gradients,
+        it returns ``step()`` another one, which looks at them when it has made them.
+        """
+        this, *given = arguments
+        closure = given[0] if given else options.get("closure")
+        if not callable(closure):
+            self._check(optimizer)
+            return None
+
+        def checked() -> Any:
+            loss = closure()
+            self._check(optimizer)
+            return loss
+
+        if given:
+            return (this, checked, *given[1:]), options
+        return arguments, {**options, "closure": checked}
+
+    def _check(self, optimizer: Optimizer) -> None:
+        """Raise ``RuntimeError`` if the gradients of ``optimizer`` are not averages."""
         if self._averaged is None:
             if self._has_added:
                 raise unknown_model(DDP)
@@ -140,10 +166,17 @@ class _Exchange:
                 raise RuntimeError(
                     f"byteprophet: sync={DDP!r}: a parameter of shape {tuple(parameter.shape)} was "
                     "frozen, or in no group, when DistributedDataParallel was made, which does not "
-                    "average its gradients: make the optimizer again, with another sync"
+                    "average its gradients: unfreeze it before the optimizer is made, or start the "
+                    "job with another sync"
                 )
-        if self._has_added and not self._will_average:
-            assert self.model is not None
+        if self._has_added:
+            self._check_added(optimizer)
+        self._has_added = self._will_average = False
+
+    def _check_added(self, optimizer: Optimizer) -> None:
+        """Raise ``RuntimeError`` if backward passes have added what was not averaged."""
+        assert self.model is not None
+        if not self._will_average:
             name = type(self.model.module).__name__
             raise RuntimeError(
                 f"byteprophet: sync={DDP!r}: gradients were computed, but since the last step() no "
@@ -151,7 +184,18 @@ class _Exchange:
                 f"{name} itself, not its parts or its forward(), and not only within no_sync(), or "
                 "use another sync"
             )
-        self._has_added = self._will_average = False
+        try:
+            self.model._check_reducer_finalized()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            names = self.model.names
+            ours = [each for each in optimizer_parameters(optimizer) if id(each) in names]
+            unused = [repr(names[id(each)]) for each in ours if each.grad is None]
+            raise RuntimeError(
+                f"byteprophet: sync={DDP!r}: gradients were not averaged, because "
+                f"{unused[0] if unused else 'a parameter'} was in no backward pass, or was frozen "
+                "after the optimizer was made: freeze what no pass uses before that, or start the "
+                "job with another sync"
+            ) from error
 
     def before_forward(self) -> None:
         """What DistributedDataParallel does before a forward pass."""
