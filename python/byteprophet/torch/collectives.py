@@ -137,7 +137,9 @@ def broadcast_optimizer_state(
     text, tensors = state_text.to_text(state)
     is_root = basics.rank() == root_rank
     text = _broadcast_text(text, root_rank, f"{prefix}byteprophet.state")
-    if not is_root:
+    if is_root:
+        tensors = [each.cpu() for each in tensors]  # the others receive into tensors on CPUs
+    else:
         state, tensors = state_text.from_text(text)
     _broadcast(
         [

@@ -43,6 +43,7 @@ def train(what: str) -> None:
     assert bps.push_pull(torch.tensor([float(rank)]), average=False, name="rank") == sum(
         range(size)
     )
+    assert bps.push_pull(torch.tensor([4e4], dtype=torch.float16), name="half") == 4e4
     print(f"{what}: {size} ranks alike", flush=True)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from byteprophet.job import owners as owners_module
 from byteprophet.job.owners import Owners
 from byteprophet.torch.sync.chunks import Chunks, chunks_of
-from byteprophet.torch.sync.exchange import Done
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.operations import Operations, Submission
 
 from ...control.conftest import eventually

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from byteprophet.torch.sync.synchroniser import Done, Unsharded
+from byteprophet.torch.sync.completion import Done
+from byteprophet.torch.sync.synchroniser import Unsharded
 from byteprophet.torch.tensors.naming import Names
 
 

@@ -39,7 +39,10 @@ _operations: dict[str, tuple[Exchange, Operations]] = {}  # by device type
 
 @dataclass
 class _Call:
-    """A call in flight. ``result`` has the sum once ``ended`` is set, if ``error`` is None."""
+    """A call in flight. ``result`` is there once ``ended`` is set, if ``error`` is None.
+
+    That is the average or the sum. Of integers, it is the sum, also if an average is wanted.
+    """
 
     name: str
     result: Tensor
@@ -139,7 +142,10 @@ def push_pull_async_inplace(
         exchange, operations = _on(wire.device.type)
         outstanding.finish_updates(exchange, averages=True)
         # The brackets tell these spans from those of buckets, whose labels end with a number.
-        operations.sum_message(f"push_pull ({call.name})", Submission(wire.detach(), done))
+        averaged = average and wire.is_floating_point()  # a sum may be beyond the type's range
+        operations.sum_message(
+            f"push_pull ({call.name})", Submission(wire.detach(), done), averaged
+        )
     except BaseException:
         del _calls[handle]
         raise
@@ -158,12 +164,10 @@ def synchronize(handle: int) -> Tensor:
     call = _calls.pop(handle)
     if call.error is not None:
         raise call.error
-    if call.average:
+    is_sum = not (call.result.is_floating_point() or call.result.is_complex())
+    if call.average and is_sum:
         with torch.no_grad():
-            if call.result.is_floating_point() or call.result.is_complex():
-                call.result.div_(size())
-            else:
-                call.result.div_(size(), rounding_mode="floor")
+            call.result.div_(size(), rounding_mode="floor")
     return call.result
 
 

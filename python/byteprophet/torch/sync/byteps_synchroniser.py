@@ -35,8 +35,9 @@ from byteprophet.session import process as observing
 from byteprophet.tensor_names import buffer_text, gradient_name
 from byteprophet.torch.sync import basics, failures, leaving, lost_peer
 from byteprophet.torch.sync.alone import Alone
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.partitions import repartition
-from byteprophet.torch.sync.synchroniser import Done, Unsharded
+from byteprophet.torch.sync.synchroniser import Unsharded
 from byteprophet.torch.tensors.naming import Names
 from byteprophet.torch.tensors.own_streams import OwnStreams
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from byteprophet.job.owners import Owners
-from byteprophet.torch.sync.exchange import Done
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.tensors import pending
 from byteprophet.torch.tensors.dense import flat
 

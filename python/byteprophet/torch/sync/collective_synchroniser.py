@@ -17,7 +17,6 @@ takes it before the locks of ``operations.py``, ``messages.py`` and the exchange
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -37,7 +36,8 @@ from byteprophet.torch.sync import agreement, same_start
 from byteprophet.torch.sync.bucket import Bucket
 from byteprophet.torch.sync.bucket_layout import Size
 from byteprophet.torch.sync.bucketing import PLANNED, Bucketing
-from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.sync.changed import Compared
+from byteprophet.torch.sync.completion import Call, Done
 from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.sync.exchange import Exchange, Sent
 from byteprophet.torch.sync.fitness import refuse_unfit
@@ -46,7 +46,6 @@ from byteprophet.torch.sync.operations import Operations, Submission
 from byteprophet.torch.sync.outstanding import finish_updates
 from byteprophet.torch.sync.readiness import Iteration, Readiness
 from byteprophet.torch.sync.setup import Setup
-from byteprophet.torch.sync.synchroniser import Done
 from byteprophet.torch.tensors.naming import Names
 
 _MADE = Call("called DistributedOptimizer() or add_param_group()")
@@ -86,7 +85,7 @@ class CollectiveSynchroniser:
         self._operations = Operations(exchange, self._number, setup.owners)
         self._messages = Messages(self._operations, exchange)
         self._readiness = Readiness()
-        self._compared: dict[str, weakref.ref[Tensor]] = {}  # compared with all ranks' at the start
+        self._compared: dict[str, Compared] = {}
         self._filling: dict[int, Bucket] = {}  # waiting for gradients, by layout index
         self._updating: dict[str, Bucket] = {}  # buckets waiting for updates, by parameter
 
@@ -146,10 +145,12 @@ class CollectiveSynchroniser:
         """
         refuse_unfit(self.mode, self._exchange, named)
         known = self._compared
-        fresh = [(name, p) for name, p in named if name not in known or known[name]() is not p]
+        fresh = [
+            (name, p) for name, p in named if name not in known or known[name].tensor() is not p
+        ]
         if fresh:
             self._compare(fresh)
-            known.update((name, weakref.ref(p)) for name, p in fresh)
+            known.update((name, Compared.of(p)) for name, p in fresh)
 
     def carry(self, sizes: Mapping[str, Size]) -> None:
         """Make new buckets for gradients of these ``sizes``, in place of all others."""
@@ -171,6 +172,23 @@ class CollectiveSynchroniser:
     def submit_gradient(
         self, parameter: str, gradient: Tensor, *, priority: int, done: Done
     ) -> None:
+        """Average the gradient: in its bucket, unless a subclass averages it on its own.
+
+        Raises ``RuntimeError`` if the parameter's type, size or kind of device has changed.
+        """
+        self.refuse_changed(parameter)
+        self._submit(parameter, gradient, done)
+
+    def refuse_changed(self, parameter: str) -> None:
+        """Raise ``RuntimeError`` if ``parameter`` is not what was compared, as after ``.half()``.
+
+        A script may give a parameter other values (``p.data = ...``), and it stays the same object.
+        """
+        compared = self._compared.get(parameter)  # None: of a piece of one
+        if compared is not None:
+            compared.refuse_changed(parameter)
+
+    def _submit(self, parameter: str, gradient: Tensor, done: Done) -> None:
         """Add the gradient to its bucket, and reduce the bucket if it is complete."""
         finish_updates(self._exchange)
         with self._lock:

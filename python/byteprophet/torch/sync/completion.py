@@ -17,6 +17,8 @@ from typing import Protocol
 from byteprophet.errors import TimedOut, because_of
 from byteprophet.torch.sync.patience import Patience
 
+Done = Callable[[BaseException | None], None]
+"""Called once when an operation is over: with its error, or with None."""
 _patience = Patience()
 
 

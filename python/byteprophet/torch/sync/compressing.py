@@ -35,8 +35,8 @@ from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.compressors.make import steps_of
 from byteprophet.torch.compressors.steps import AllGather, AllReduce, Averaged, Steps, Turn
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.compression_state import CompressionState, Kept
-from byteprophet.torch.sync.exchange import Done
 from byteprophet.torch.sync.operations import Operations, Submission
 from byteprophet.torch.sync.worker import Worker
 

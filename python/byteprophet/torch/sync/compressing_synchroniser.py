@@ -19,11 +19,11 @@ from byteprophet.job.compression import why_unfit
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.span_log import process_spans
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.compressing import Compressing
 from byteprophet.torch.sync.exchange import Exchange
 from byteprophet.torch.sync.rows_synchroniser import RowsSynchroniser
 from byteprophet.torch.sync.setup import Setup
-from byteprophet.torch.sync.synchroniser import Done
 
 
 class CompressingSynchroniser(RowsSynchroniser):
@@ -60,15 +60,13 @@ class CompressingSynchroniser(RowsSynchroniser):
         for name, compressor in self._compressors.items():
             self._compressing.take(name, compressor, tuple(tensors[name].shape))
 
-    def submit_gradient(
-        self, parameter: str, gradient: Tensor, *, priority: int, done: Done
-    ) -> None:
+    def _submit(self, parameter: str, gradient: Tensor, done: Done) -> None:
         """Average the gradient: compressed, by rows, or in its bucket."""
         if parameter in self._compressors:
             late = self._delays.get(parameter, 0)
             self._compressing.submit(parameter, gradient, process_spans.iteration, done, late)
         else:
-            super().submit_gradient(parameter, gradient, priority=priority, done=done)
+            super()._submit(parameter, gradient, done)
 
     def _bucketed(self, named: Sequence[tuple[str, Tensor]]) -> Sequence[tuple[str, Tensor]]:
         left = super()._bucketed(named)

@@ -24,16 +24,15 @@ import torch
 from torch import Tensor
 
 from byteprophet.job.compression import Compressor
-from byteprophet.torch.sync.completion import Call, Completion
+from byteprophet.torch.sync.completion import Call, Completion, Done
 
-Done = Callable[[BaseException | None], None]
 GatherErrors = Callable[[str, Tensor, Done], None]
 """All-gathers the rows of a tensor, of which this rank has its own; for the parameter's name."""
 
 
 @dataclass
 class Kept:
-    """Of one parameter.
+    """What is kept for one parameter.
 
     Attributes:
         compressor: its compressor.

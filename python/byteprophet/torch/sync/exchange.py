@@ -12,7 +12,7 @@ There are two exchanges. ``mesh_exchange.py`` uses sockets of our own, for tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
 from byteprophet.job.owners import Owners
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.tensors.naming import Names
-
-Done = Callable[[BaseException | None], None]
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,11 @@ from byteprophet.tensor_names import (
     parameter_of,
 )
 from byteprophet.torch.sync import agreement
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.fused_layout import Small
 from byteprophet.torch.sync.fusion_buffer import FusionBuffer
 from byteprophet.torch.sync.own_keys import OwnKeys
-from byteprophet.torch.sync.synchroniser import Done, Synchroniser, Unsharded
+from byteprophet.torch.sync.synchroniser import Synchroniser, Unsharded
 from byteprophet.torch.tensors.backward import in_backward
 from byteprophet.torch.tensors.naming import Names
 

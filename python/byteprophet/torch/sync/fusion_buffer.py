@@ -12,8 +12,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from byteprophet.torch.sync.changed import changed
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.fused_layout import Small
-from byteprophet.torch.sync.synchroniser import Done, Synchroniser
+from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import own_streams, pending
 
 
@@ -40,11 +42,7 @@ class FusionBuffer:
         """
         expected = self._members[member]
         if (gradient.shape, gradient.dtype) != (expected.shape, expected.dtype):
-            raise RuntimeError(
-                f"byteprophet: the gradient of '{member}' was {_text(expected)} and is now "
-                f"{_text(Small.of(gradient, expected.size_bytes))}: make a new "
-                "DistributedOptimizer after such a change"
-            )
+            raise changed(member, expected, Small.of(gradient, expected.size_bytes))
         self._submitted[member] = gradient, done, own_streams.events([gradient])
         return len(self._submitted) == len(self._members)
 
@@ -92,7 +90,3 @@ class FusionBuffer:
                 self._views[name] = self._memory[begin:end].view(member.shape)
                 begin = end
         return self._memory
-
-
-def _text(gradient: Small) -> str:
-    return f"{gradient.dtype} of shape {tuple(gradient.shape)} on {gradient.device}"

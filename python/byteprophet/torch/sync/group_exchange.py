@@ -40,7 +40,8 @@ from byteprophet.errors import PeerLost
 from byteprophet.job.owners import Owners
 from byteprophet.torch.sync import failures
 from byteprophet.torch.sync.bucket_layout import PLACES
-from byteprophet.torch.sync.exchange import Done, Sent
+from byteprophet.torch.sync.completion import Done
+from byteprophet.torch.sync.exchange import Sent
 from byteprophet.torch.sync.single_tensors import all_gather, reduce_scatter
 from byteprophet.torch.tensors import pending
 from byteprophet.torch.tensors.dense import flat

@@ -23,7 +23,8 @@ from byteprophet import _core
 from byteprophet.allreduce.pace import NO_SOCKETS, Pace
 from byteprophet.job.owners import Owners
 from byteprophet.torch.sync import failures
-from byteprophet.torch.sync.exchange import Done, Sent
+from byteprophet.torch.sync.completion import Done
+from byteprophet.torch.sync.exchange import Sent
 from byteprophet.torch.tensors import pending
 from byteprophet.torch.tensors.dense import flat
 from byteprophet.torch.tensors.naming import Names

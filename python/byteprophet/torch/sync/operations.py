@@ -25,7 +25,8 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.sync.bucket_layout import PLACES
 from byteprophet.torch.sync.chunks import Chunks, chunks_of
-from byteprophet.torch.sync.exchange import Done, Exchange
+from byteprophet.torch.sync.completion import Done
+from byteprophet.torch.sync.exchange import Exchange
 
 Error = BaseException | None
 _MOST_IN_FLIGHT = 2 * (MOST_STEPS + 1)
@@ -130,9 +131,13 @@ class Operations:
         """
         self._all_reduce(label, submissions, self._owners, True, positions, iteration)
 
-    def sum_message(self, name: str, message: Submission) -> None:
-        """Replace the message called ``name`` by its sum, before all other operations."""
-        self._all_reduce(name, {name: message}, self._equal, False, (0, 0), process_spans.iteration)
+    def sum_message(self, name: str, message: Submission, average: bool = False) -> None:
+        """Replace the message called ``name`` by its sum, before all other operations.
+
+        With ``average``, it becomes the average, which integers do not have.
+        """
+        iteration = process_spans.iteration
+        self._all_reduce(name, {name: message}, self._equal, average, (0, 0), iteration)
 
     def _all_reduce(
         self,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from byteprophet.torch.sync.synchroniser import Done
+from byteprophet.torch.sync.completion import Done
 
 
 class Pacing:

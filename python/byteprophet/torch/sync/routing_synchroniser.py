@@ -41,10 +41,11 @@ from byteprophet.tensor_names import PARAMETER_PREFIX, gradient_name, parameter_
 from byteprophet.torch.sync import compressed
 from byteprophet.torch.sync.bucket_layout import Size
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
 from byteprophet.torch.sync.pacing import Pacing
-from byteprophet.torch.sync.synchroniser import Done, Synchroniser
+from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors.naming import Names
 
 
@@ -176,6 +177,7 @@ class RoutingSynchroniser:
         self, parameter: str, gradient: Tensor, *, priority: int, done: Done
     ) -> None:
         """Pass the gradient, or its pieces, to the transports."""
+        self.mesh.refuse_changed(parameter)
         parts = self._parts[parameter]
         if len(parts) == 1:
             self._pass(parts[0], gradient, priority, done)

@@ -30,8 +30,8 @@ from byteprophet.allreduce.rows import block_words
 from byteprophet.job.owners import Owners
 from byteprophet.tensor_names import gradient_name
 from byteprophet.torch.sync import row_blocks
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.operations import Operations, Submission
-from byteprophet.torch.sync.synchroniser import Done
 from byteprophet.torch.sync.worker import Worker
 from byteprophet.torch.tensors.sparse import of_rows
 

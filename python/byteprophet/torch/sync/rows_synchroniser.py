@@ -17,10 +17,10 @@ from torch import Tensor
 from byteprophet.allreduce.rows import MOST_ROWS
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.exchange import Exchange
 from byteprophet.torch.sync.rows import Rows
 from byteprophet.torch.sync.setup import Setup
-from byteprophet.torch.sync.synchroniser import Done
 from byteprophet.torch.sync.worker import Worker
 
 _JOIN_S = 5.0
@@ -50,14 +50,12 @@ class RowsSynchroniser(CollectiveSynchroniser):
         self._sparse_names = frozenset(name for name, _ in sparse)
         super().declare_parameters(named)
 
-    def submit_gradient(
-        self, parameter: str, gradient: Tensor, *, priority: int, done: Done
-    ) -> None:
+    def _submit(self, parameter: str, gradient: Tensor, done: Done) -> None:
         """Average the gradient: by rows, or in its bucket."""
         if parameter in self._sparse_names:
             self._rows.submit(parameter, gradient, process_spans.iteration, done)
         else:
-            super().submit_gradient(parameter, gradient, priority=priority, done=done)
+            super()._submit(parameter, gradient, done)
 
     def let_go(self, timeout_s: float) -> None:
         """Wait until no thread holds a tensor."""

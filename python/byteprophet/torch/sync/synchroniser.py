@@ -16,16 +16,15 @@ thread of the synchroniser or, if nothing has to be sent, from within the call. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
 
 from byteprophet.job.owners import Owners
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.tensors.naming import Names
-
-Done = Callable[[BaseException | None], None]
 
 
 class Synchroniser(Protocol):
