@@ -40,8 +40,8 @@ from byteprophet.runtime_settings import DEFAULT_FUSION_BYTES, RuntimeSettings
 from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.optimizer import Uncompressed, distribute
 from byteprophet.torch.sync.alone import Alone
+from byteprophet.torch.sync.completion import Done
 from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
-from byteprophet.torch.sync.synchroniser import Done
 from byteprophet.workload.builtin import load
 
 PHASES = ("zero_grad", "forward", "backward", "step", "process")
