@@ -59,6 +59,24 @@ def test_gradients_of_a_burst_are_ready_with_the_one_that_hands_them_over() -> N
     assert np.array_equal(ready_ns[..., last], ready_ns[..., before])
 
 
+def test_gradients_may_arrive_when_the_next_iteration_has_begun() -> None:
+    """A step of our front waits for nothing: under stock, too."""
+    job = a_job("stock", iterations=8)
+    recorded, _, _ = record(job)
+    for index, events in enumerate(recorded):
+        if events.table is not SPANS:
+            continue
+        rows = events.rows.copy()
+        backward, whole = rows["kind"] == Kind.BACKWARD, rows["kind"] == Kind.ITERATION
+        for number in np.unique(rows["iteration"][whole]).tolist():
+            here = rows["iteration"] == number
+            step_ns = rows["end_ns"][backward & here].max()
+            rows["end_ns"][whole & here] = step_ns
+            rows["begin_ns"][whole & (rows["iteration"] == number + 1)] = step_ns
+        recorded[index] = replace(events, rows=rows)
+    assert np.array_equal(measure(recorded, config_of(job)).job.times.ready_ns, job.times.ready_ns)
+
+
 def test_what_cannot_be_told_apart_is_refused() -> None:
     job = a_job("stock", iterations=2)
     recorded, _, _ = record(job)

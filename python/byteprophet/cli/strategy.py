@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from byteprophet.cli import strategy_search
-from byteprophet.cli.runs import RUN_HELP, run_meant
+from byteprophet.cli.runs import RUN_HELP, run_meant, run_or_file
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError, warn
 from byteprophet.job import Job
@@ -126,7 +126,7 @@ def make(
     told = _told(other, routes)
     base, given = measured.job, None
     if resources is not None:
-        given = read_resources(resources)
+        given = read_resources(run_or_file(resources))
         check_roles(given)
         if routes and not given.servers:
             raise UserError(

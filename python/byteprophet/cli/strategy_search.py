@@ -110,13 +110,13 @@ def search(
     if is_run:
         if compute_ns is not None:
             raise UserError("--compute-ns: only a workload can be rescaled")
-        given = read_resources(resources_path or Path(subject))
+        given = _resources(resources_path or Path(subject))
         on_others = resources_path is not None
         bases, of, runner = _recorded(Path(subject), given, directory, trials, on_others)
     else:
         if resources_path is None:
             raise UserError("--resources: a workload needs hosts and links to run on")
-        given = read_resources(resources_path)
+        given = _resources(resources_path)
         bases, of, runner = _workload(subject, compute_ns, given, directory, trials)
     make_directory(directory)
     read = [Path(subject), *([] if resources_path is None else [resources_path])]
@@ -138,6 +138,10 @@ def search(
     if json_file is not None:
         write_whole(json_file, json.dumps(found.as_json(), indent=1) + "\n")
     return 0
+
+
+def _resources(path: Path) -> Resources:
+    return read_resources(run_or_file(path))
 
 
 def _recorded(
@@ -186,9 +190,9 @@ def _result(found: Outcome) -> Table:
     table = facts_table(f"{found.best.name}: {found.best.job.title}")
     how = "measured" if found.is_measured else "predicted"
     table.add_row(how, ms_text(found.iteration_ns), f"predictions are {found.engine_error:.1%} off")
-    if found.baseline_ns is not None:
-        gain = found.baseline_ns / found.iteration_ns
-        table.add_row("baseline", ms_text(found.baseline_ns), f"{gain:.3f} times as long")
+    gain = found.baseline_ns / found.iteration_ns
+    beside = f"{gain:.3f} times as long" + ("" if gain > 1 else ": keep it, nothing is faster")
+    table.add_row("baseline", ms_text(found.baseline_ns), beside)
     gap = f"{found.gap:.1%} above it; no strategy that sums every byte in one place is below it"
     table.add_row("bound", ms_text(found.bound_ns), gap)
     explanation = found.explanation

@@ -102,6 +102,11 @@ def _missing(environment: Mapping[str, str], names: Sequence[str]) -> str | None
     missing = [name for name in names if not environment.get(name, "").strip()]
     if not missing:
         return None
+    if "DMLC_ROLE" in missing and environment.get("BYTEPROPHET_ROLE"):
+        return (
+            "this job of byteprophet run has no servers, and a script of BytePS needs them: leave "
+            "out --servers 0, or give DistributedOptimizer a sync= without servers"
+        )
     return (
         f"{', '.join(missing)}: not set, but needed to join a job; set the variables that "
         "BytePS documents and start the role with bpslaunch, or use byteprophet run"

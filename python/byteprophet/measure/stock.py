@@ -63,7 +63,8 @@ def _completed(spans: Events, rows: Rows) -> Events:
     begins_ns, ends_ns = np.sort(iterations["begin_ns"]), np.sort(iterations["end_ns"])
     if not len(begins_ns):
         return Events(TRANSFERS, spans.origin, rows, {})
-    # A step waits for all answers, so what arrives in an iteration was sent in it.
+    # Where a step waits for all answers, what arrives in an iteration was sent in it. This tells
+    # gradients from parameters, of which each is sent once.
     place = np.searchsorted(begins_ns, rows["ready_ns"], "right") - 1
     inside = (place >= 0) & (rows["ready_ns"] < ends_ns[place])
     rows["iteration"] = np.where(inside, np.sort(iterations["iteration"])[place], 0)
@@ -78,6 +79,7 @@ def _completed(spans: Events, rows: Rows) -> Events:
         )
     rows = rows[np.isin(tensor_of(rows), numbers)]  # of all rounds, so that these can be counted
     tensors = np.searchsorted(numbers, tensor_of(rows))
+    rows["iteration"] = _iterations(rows, tensors, spans, backward, names)
     rows["priority"] = -1 - _forward_places(spans, names)[tensors]
     known_iterations = np.unique(np.append(0, spans.rows["iteration"]))
     check_extent(len(known_iterations), len(names))
@@ -99,6 +101,29 @@ def _gradients(rows: Rows, iterations: int) -> _Ints:
     numbers, counts = np.unique(pairs[0].astype(np.int64), return_counts=True)
     # The last iterations may be missing if servers ended first.
     found: _Ints = numbers[counts > iterations // 2]
+    return found
+
+
+def _iterations(
+    rows: Rows, tensors: _Ints, spans: Events, backward: Rows, names: Sequence[str]
+) -> _Ints:
+    """The iteration of each row: that of the last gradient of this name before it arrived.
+
+    The next one of this name is made after the answer has come, even where a step waits for
+    nothing. What arrives after the last recorded gradient and its own row belongs to none.
+    """
+    made_by = np.array([spans.names[index] for index in backward["name"].tolist()])
+    found = np.zeros(len(rows), np.int64)
+    for tensor, name in enumerate(names):
+        made = backward[made_by == name]
+        own = np.flatnonzero(tensors == tensor)
+        place = np.searchsorted(made["end_ns"], rows["ready_ns"][own], "right") - 1
+        found[own] = np.where(place >= 0, made["iteration"][place], 0)
+    pairs = np.stack([rows["key"].astype(np.int64), found])
+    _, first = np.unique(pairs, axis=1, return_index=True)  # rows are in order of arrival
+    again = np.ones(len(rows), np.bool_)
+    again[first] = False
+    found[again] = 0
     return found
 
 

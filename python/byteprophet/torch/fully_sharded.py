@@ -164,9 +164,7 @@ class _Sharding:
         except UserError:  # blocks that share parameters with others
             units = [Unit(tuple(sizes))]
         if distributed.get_rank() == 0:
-            blocks = sum(bool(unit.modules) for unit in units)
-            what = f"{blocks} equal blocks, and the rest" if blocks else "all of the model"
-            tell(f"{_SYNC}: {len(units)} units: {what}")
+            tell(f"{_SYNC}: {len(units)} units: {_described(units, sizes)}")
         return units, None
 
     def before_step(self, optimizer: Optimizer, *_: Any) -> None:
@@ -301,6 +299,16 @@ def _refuse(model: nn.Module) -> None:
             f"byteprophet: {_SYNC}: {type(model).__name__} is compiled, and its hooks would be, "
             "too: compile its parts"
         )
+
+
+def _described(units: Sequence[Unit], sizes_bytes: Mapping[str, int]) -> str:
+    """What the units are that no strategy says."""
+    if len(units) == 1:
+        return "all of the model"
+    parts = [[sizes_bytes[name] for name in unit.names] for unit in units]
+    blocks = parts.count(parts[-1])
+    rest = ", and the rest" if blocks < len(units) else ""
+    return f"{blocks} equal blocks{rest}"
 
 
 def _record(

@@ -8,7 +8,7 @@ as Megatron-LM does for tp = 8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,13 @@ MODELS: Mapping[str, TransformerConfig] = {
 }
 
 
-def find_model(text: str) -> tuple[str, TransformerConfig]:
+def find_model(text: str, others: Sequence[str] = ()) -> tuple[str, TransformerConfig]:
     """The name and configuration of a model.
 
     Args:
         text: a name in ``MODELS``, also with other sizes (``llama2-70b:lora=16``), a description
             such as ``DESCRIPTION``, or the path of a Hugging Face ``config.json``.
+        others: names of models that are found elsewhere, for the error.
 
     Raises:
         UserError: there is no such model, or its description is wrong.
@@ -122,8 +123,9 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
     if is_there(text):
         return Path(text).stem, _from_hugging_face(Path(text))
     raise UserError(
-        f"model {text}: not built in and no such file: use one of {', '.join(MODELS)}, a "
-        f"description like {DESCRIPTION}, a Hugging Face config.json, or module:function"
+        f"model {text}: not built in and no such file: use one of "
+        f"{', '.join([*MODELS, *others])}, a description like {DESCRIPTION}, a Hugging Face "
+        "config.json, or module:function"
     )
 
 

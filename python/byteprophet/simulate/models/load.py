@@ -47,7 +47,7 @@ def load_source(text: str, sequence: int | None = None) -> Source:
     name, text = text, VISION.get(text, text)
     family, colon, _ = text.partition(":")
     if not colon or family in (*FAMILIES, *MODELS) or is_there(text):
-        return partial(build, *find_model(text), sequence=sequence)
+        return partial(build, *find_model(text, (*VISION, DLRM)), sequence=sequence)
     from byteprophet.simulate.models.traced import traced  # imports torch
 
     _refuse_sequence(name, sequence)

@@ -103,6 +103,16 @@ class _Exported(NamedTuple):
     flops: int
 
 
+def _made(name: str, make: Make, batch: int) -> tuple[Any, tuple[Any, ...]]:
+    made = make(batch)
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], tuple):
+        raise UserError(
+            f"model {name}: the function must return a module and a tuple of its inputs, got "
+            f"{type(made).__name__}"
+        )
+    return made
+
+
 def _exported(name: str, make: Make, batch: int) -> _Exported:
     import torch
 
@@ -110,7 +120,7 @@ def _exported(name: str, make: Make, batch: int) -> _Exported:
 
     with refusing_failures(f"model {name}", "cannot be traced"), ProductsIn16Bits():
         with torch.device("meta"):
-            module, inputs = in_16_bits(*make(batch))
+            module, inputs = in_16_bits(*_made(name, make, batch))
         flops = run_once(name, module, inputs)
         with warnings.catch_warnings():  # of what the graph does not keep, as an LSTM's lists
             warnings.simplefilter("ignore")

@@ -31,7 +31,8 @@ class Outcome:
         engine_error: how far predictions are off, as a part of the time (``ranker.py``).
         candidates: all, the fastest by the engine first.
         trials: those that ran, the fastest first.
-        baseline_ns: the recorded job, or the workload's default, beside them; None without trials.
+        baseline_ns: the recorded job, or the workload's default: measured beside trials, or else
+            predicted.
         ended: why the search ended.
         replays: how many routings the engine replayed.
         search_s: how long the search on the engine took.
@@ -44,7 +45,7 @@ class Outcome:
     engine_error: float
     candidates: Sequence[Candidate]
     trials: Sequence[Trial]
-    baseline_ns: int | None
+    baseline_ns: int
     ended: str
     replays: int
     search_s: float

@@ -130,7 +130,7 @@ def search(
         engine_error=ranker.error,
         candidates=candidates,
         trials=ordered,
-        baseline_ns=ran.baseline_ns,
+        baseline_ns=ran.baseline_ns or predictor.baseline().engine_ns,
         ended=ended,
         replays=replays,
         search_s=search_s,
