@@ -9,15 +9,17 @@ import pytest
 from small_jobs import random_job, with_runtime
 
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import DEAR, OURS
+from byteprophet.job.strategy import BF16, DEAR, OURS
 from byteprophet.job.strategy_file import read_strategy_file, write_strategy
 from byteprophet.measure.run import Run
+from byteprophet.optimize import gradient_changes
 from byteprophet.optimize.compression import (
     COMPRESSION,
     check_may_compress,
     compressed_where_faster,
 )
 from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.passes.half_gradients import Bf16Gradients
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
 from byteprophet.optimize.recorded import used_by
@@ -50,6 +52,31 @@ def test_it_is_the_last_decision_and_made_only_if_it_pays() -> None:
     found = search(free, PASSES, budget_s=1.0)
     same = compressed_where_faster(found, lambda each: compressed(each, RULES, "--compress"))
     assert not same.best.job.strategy.compressors
+
+
+def test_gradients_in_half_precision_are_compressed_in_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A strategy has one of the two at most, and the search may have chosen the other one."""
+    monkeypatch.setattr(gradient_changes, "cast_ns_per_byte", lambda reduce_dtype: 0.01)
+    job = random_job(3, 12)
+    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20))
+    found = search(slow, [*PASSES, Bf16Gradients()], budget_s=1.0)
+    half = found.best.job
+    assert half.strategy.reduce_dtype == BF16
+    smaller = compressed_where_faster(found, lambda each: compressed(each, RULES, "--compress"))
+    chosen = smaller.best.job
+    assert chosen.strategy.compressors
+    assert not chosen.strategy.reduce_dtype
+    assert not chosen.cluster.costs.cast_ns_per_byte
+    what = smaller.best.decisions[-1].what
+    assert what.endswith("as allowed, in place of gradients as bf16")
+    gain_ns = sum(each.gain_ns for each in smaller.best.decisions)
+    assert gain_ns == pytest.approx(found.start.iteration_ns - smaller.best.iteration_ns, abs=2)
+    # One compressed gradient is no match for halving all of them.
+    few = [f"{half.model.names[0]}=randomk,k=0.5"]
+    kept = compressed_where_faster(found, lambda each: compressed(each, few, "--compress"))
+    assert kept.best.job == half
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import OURS
 from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.gradient_changes import with_reduce_dtype
 from byteprophet.optimize.recorded import OF_A_BENCH, why_not_distributed
 from byteprophet.optimize.search import Candidate, Decision, Found
 from byteprophet.replay.under import check_compresses
@@ -44,20 +45,26 @@ def compressed_where_faster(
 ) -> Found:
     """``found``, with its candidates compressed by ``compress`` where the replay is faster.
 
-    ``corrections``: as the search's evaluator has them.
+    A strategy compresses gradients or lets them travel in a smaller type, and not both. So those of
+    a candidate that has decided on such a type are compressed in their own. ``corrections``: as the
+    search's evaluator has them.
     """
     evaluate = Evaluator(folds=False, corrections=corrections)
 
     def faster(candidate: Candidate) -> Candidate:
         if candidate.job.strategy.runtime not in OURS:
             return candidate
-        job = compress(candidate.job)
+        reduce_dtype = candidate.job.strategy.reduce_dtype
+        own = with_reduce_dtype(candidate.job, "") if reduce_dtype else candidate.job
+        job = compress(own)
         iteration_ns = evaluate(job).iteration_ns
         gain_ns = evaluate(candidate.job).iteration_ns - iteration_ns
         if gain_ns <= 0:
             return candidate
         count = len(job.strategy.compressor_of)
-        decision = Decision(COMPRESSION, f"compress {count} gradient(s) as allowed", gain_ns)
+        instead = f", in place of gradients as {reduce_dtype}" if reduce_dtype else ""
+        what = f"compress {count} gradient(s) as allowed{instead}"
+        decision = Decision(COMPRESSION, what, gain_ns)
         return Candidate(job, iteration_ns, (*candidate.decisions, decision))
 
     best, families = faster(found.best), tuple(map(faster, found.families))
