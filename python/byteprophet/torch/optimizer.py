@@ -298,9 +298,11 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             f"sync={sync!r}: this job has no servers: give sync='dear-planned', or start it with "
             "servers"
         )
+    if settings.region_costs:
+        weights = ()  # of the recorded ranks, and this one only measures its model
     if sync in (DDP, FSDP2):
         if settings.region_costs:
-            sync = ALL_REDUCE  # of one rank, which only measures its model
+            sync = ALL_REDUCE
         else:
             found = _by_torch(
                 sync,

@@ -12,7 +12,7 @@ from byteprophet.job.region_costs import read_region_costs
 from byteprophet.job.strategy import BF16, BYTEPS, COMPILED, DEAR, EAGER, RECOMPUTED, Region
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.launcher import JobSpec, run_job
-from byteprophet.runtime_settings import REGION_BUDGET_S, REGION_COSTS, REGION_MODES
+from byteprophet.runtime_settings import OWNERS, REGION_BUDGET_S, REGION_COSTS, REGION_MODES
 
 from ...thorough import asked, pairs
 
@@ -83,14 +83,21 @@ def test_overlap_changes_nothing(trained: Path, name: str, sync: str) -> None:
 
 @pytest.mark.job
 def test_a_script_measures_its_regions(tmp_path: Path) -> None:
-    """Those of the model that the optimizer is given, in which a strategy is installed."""
+    """Those of the model that the optimizer is given, in which a strategy is installed.
+
+    How much each of the recorded job's three ranks owned says nothing of the only one.
+    """
     path = tmp_path / "costs.json"
     spec = JobSpec(
         command=(sys.executable, str(WORKER), str(tmp_path), "dear:inner"),
         run_directory=tmp_path / "run",
         workers=1,
         servers=0,
-        environment={REGION_COSTS: str(path), REGION_MODES: f"{COMPILED},{BF16}"},
+        environment={
+            OWNERS: "2,2,1",
+            REGION_COSTS: str(path),
+            REGION_MODES: f"{COMPILED},{BF16}",
+        },
         timeout_s=200.0,
     )
     said: list[str] = []
