@@ -95,6 +95,19 @@ def test_a_strategy_file_that_was_replaced_is_not_the_recorded_one(
         check_given(config)
 
 
+@pytest.mark.parametrize("controller", [False, True])
+def test_a_job_has_a_controller_if_it_had_one(tmp_path: Path, controller: bool) -> None:
+    """A bench under ``prophet`` has none by default. Earlier versions did not say so."""
+    spec = JobSpec((sys.executable, "train.py"), tmp_path, controller=controller)
+    prepare(spec, {"partition_bytes": 65536}, {})
+    config = dict(read_run_config(tmp_path))
+    assert recorded_again(config, tmp_path).controller == controller
+    del config["controller"]
+    assert recorded_again(config, tmp_path).controller
+    assert not recorded_again({**config, "scheduler": "fifo"}, tmp_path).controller
+    assert not recorded_again({**config, "servers": 0}, tmp_path).controller
+
+
 def test_a_run_of_other_hosts_is_not_repeated_here(
     tmp_path: Path, record: Callable[..., Config]
 ) -> None:

@@ -9,21 +9,24 @@ from typing import Any
 from byteprophet.errors import UserError
 from byteprophet.launcher.spec import GRACE_S, JobSpec, Limits
 from byteprophet.network.steps import parse_step
+from byteprophet.schedulers import DEFAULT, PLANNED
 
 
 def spec_of_run(config: Mapping[str, Any], run_directory: Path) -> JobSpec:
     """The job that ``config``, the ``config.toml`` of a run, describes, for ``run_directory``.
 
-    Raises ``UserError``, which names the missing or wrong field.
+    A file that does not say whether there was a controller is of a version that started one for
+    every scheduler that uses plans. Raises ``UserError``, which names the missing or wrong field.
     """
     try:
+        servers, scheduler = config["servers"], config.get("scheduler", DEFAULT)
         return JobSpec(
             command=tuple(config["command"]),
             run_directory=run_directory,
             workers=config["workers"],
             local_ranks=config.get("local_ranks", 1),
-            servers=config["servers"],
-            scheduler=config.get("scheduler", "prophet"),
+            servers=servers,
+            scheduler=scheduler,
             settings=dict(config.get("settings", {})),
             partition_bytes=config.get("partition_bytes"),
             bandwidth_bps=config.get("bandwidth_bps"),
@@ -40,6 +43,7 @@ def spec_of_run(config: Mapping[str, Any], run_directory: Path) -> JobSpec:
             interface=config.get("interface"),
             timeout_s=config["timeout_s"],
             limits=Limits(grace_s=config.get("grace_s", GRACE_S)),
+            controller=config.get("controller", servers > 0 and scheduler in PLANNED),
             ranks=config.get("ranks", False),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -64,6 +64,7 @@ def prepare(
         "local_ranks": spec.local_ranks,
         "servers": spec.servers,
         "scheduler": None if spec.all_reduce else spec.scheduler,
+        "controller": None if spec.all_reduce else spec.controller,
         "namespaces": spec.namespaces,
         "bandwidth_bps": spec.bandwidth_bps,
         "worker_bandwidth_bps": {

@@ -122,8 +122,7 @@ def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:
     check_given(config)
     spec = spec_of_run(config, runs)
     told = {recording.VARIABLE: "1", STRATEGY: spec.environment.get(STRATEGY, "")}
-    controller = spec.scheduler in schedulers.PLANNED and not spec.all_reduce
-    return replace(spec, environment={**spec.environment, **told}, controller=controller)
+    return replace(spec, environment={**spec.environment, **told})
 
 
 def check_repeatable_here(config: Mapping[str, Any]) -> None:

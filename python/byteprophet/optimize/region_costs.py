@@ -110,6 +110,7 @@ def measure_region_costs(
         workers=1,
         local_ranks=1,
         servers=min(1, spec.servers),
+        controller=False,
         bandwidth_bps=None,
         worker_bandwidth_bps={},
         server_bandwidth_bps={},
