@@ -112,6 +112,23 @@ def test_gradients_that_share_a_buffer_are_one_tensor() -> None:
     assert found.settled_from == 2
 
 
+def test_partitions_that_byteps_compresses_tell_no_size() -> None:
+    """It cuts all gradients alike, and compresses each partition of some."""
+    events = sent(*(1 << 18,) * 3)
+    is_compressed = events.rows["priority"] == -2
+    events.rows["size_bytes"][is_compressed] //= 10
+    own_bytes = dict(zip(NAMES, SIZES, strict=True))
+    found = measure_tensors(events, own_bytes=own_bytes)
+    assert found.compressed == ("b",)
+    assert found.keys == ()
+    assert found.partition_bytes is None  # no other one is large enough to tell it
+    assert measure_tensors(events).keys  # without these sizes, what was sent is all that is known
+    # A script that casts all gradients does so before they are cut.
+    halved = sent(1 << 18, 1 << 18)
+    found = measure_tensors(halved, own_bytes={name: 2 * own_bytes[name] for name in NAMES})
+    assert (found.compressed, found.partition_bytes) == ((), 1 << 18)
+
+
 def test_more_servers_than_keys_were_sent_to_are_refused() -> None:
     """A replay has a link and a policy for each: of 60000, it would not end."""
     events = [sent(1 << 18)]  # 14 keys

@@ -16,6 +16,8 @@ from byteprophet.job.strategy import Keys
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Hints, Move
 from byteprophet.optimize.passes.placement import Placement, balanced, rates_of
+from byteprophet.optimize.passes.policy import Policy as PolicyPass
+from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_partition import TensorPartition
 from byteprophet.optimize.search import search
 from byteprophet.replay.ps import change
@@ -94,6 +96,24 @@ def test_alike_gradients_are_cut_alike() -> None:
     ]
     assert {each.tensor for each in both.job.strategy.keys} == {"layer.0", "layer.1"}
     assert len({each.partition_bytes for each in both.job.strategy.keys}) == 1
+
+
+def test_what_the_script_compresses_is_cut_as_before() -> None:
+    """BytePS compresses each partition alone, so what is left of a gradient depends on its cuts."""
+    job = job_of(0, 0, partition_bytes=1 << 20)
+    compressed = replace(job.strategy, compressed_by_script=("layer.0",))
+    job = replace(job, strategy=compressed)
+    others = Runtime()
+    others.learn_other(job)
+    moves = [
+        *TensorPartition().moves(job, Hints(symmetric=True)),
+        *PolicyPass().starts(job),
+        *others.starts(job),
+    ]
+    assert {key.tensor for move in moves for key in move.job.strategy.keys} >= {"large", "layer.1"}
+    for move in moves:
+        assert move.job.strategy.partition_bytes == 1 << 20
+        assert "layer.0" not in {key.tensor for key in move.job.strategy.keys}
 
 
 def test_small_partitions_are_not_taken_for_free() -> None:

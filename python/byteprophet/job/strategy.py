@@ -172,6 +172,9 @@ class Strategy:
 
     ``compressors``: of the gradients that travel compressed, under one of ours. These are in no
     bucket, and every worker updates all of their parameters.
+
+    ``compressed_by_script``: of a recorded job with servers, the gradients for which its script has
+    chosen one of BytePS' own compressors. A file says nothing of them.
     """
 
     runtime: str = BYTEPS
@@ -194,6 +197,7 @@ class Strategy:
     staleness: tuple[Delay, ...] = ()
     compressors: tuple[Compressed, ...] = ()
     local_sgd: int = 0
+    compressed_by_script: tuple[str, ...] = ()
 
     @property
     def compressor_of(self) -> Mapping[str, Compressor]:

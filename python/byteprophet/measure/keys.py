@@ -8,7 +8,7 @@ size may change during the run, because a policy adapts it to its link or a tune
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,20 +53,24 @@ def measure_keys(
     sizes_bytes: Sequence[int],
     numbers: Sequence[int],
     servers: int,
+    compressed: Container[int] = (),
 ) -> MeasuredKeys:
     """Measure the keys of tensors in forward order, from one worker's transfers ``rows``.
 
-    ``numbers``: the tensors' numbers in BytePS. ``servers``: how many the job has.
+    ``numbers``: the tensors' numbers in BytePS. ``servers``: how many the job has. ``compressed``:
+    places of tensors that BytePS cut before it compressed their partitions, whose sizes therefore
+    do not tell how it cut them. It cuts them as all others.
     """
     cuts = _cuts(rows, sizes_bytes)
-    usual = Counter(cut.first_bytes for cut in cuts.values() if cut.is_cut)
+    told = [cut for place, cut in cuts.items() if place not in compressed]
+    usual = Counter(cut.first_bytes for cut in told if cut.is_cut)
     partition_bytes = max(usual, key=lambda size: (usual[size], size)) if usual else None
     keys = []
     for place, cut in sorted(cuts.items()):
         own_bytes = 0
         if cut.is_cut or cut.first_bytes > (partition_bytes or cut.first_bytes):
             own_bytes = -(-cut.first_bytes // PAGE_BYTES) * PAGE_BYTES
-        if own_bytes == partition_bytes:
+        if own_bytes == partition_bytes or place in compressed:
             own_bytes = 0
         number = int(numbers[place]) << 16
         hashed = tuple(server_of(number + part, servers) for part in range(len(cut.servers)))

@@ -158,7 +158,9 @@ def measure(
 
         recorded = [*recorded, *stock_transfers(recorded, spans)]
     transfers = by_rank(recorded, TRANSFERS, ranks)
-    tensors = measure_tensors(transfers[0], fused, config["servers"])
+    tensors = measure_tensors(
+        transfers[0], fused, config["servers"], gradient_sizes_bytes(spans[0])
+    )
     check_extent(len(numbers), len(tensors.names))
     clocks = None
     if use is not None:
@@ -217,6 +219,7 @@ def measure(
             reduce_dtype=given.reduce_dtype,
             reduce_fixed=reduce_fixed,
             accumulation=given.accumulation,
+            compressed_by_script=tensors.compressed,
         ),
         Policy(config["scheduler"], {**settings, PARTITION: partition_bytes}, ready_times),
     )

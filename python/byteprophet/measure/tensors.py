@@ -39,7 +39,8 @@ class Tensors:
     """In forward order. ``numbers``: BytePS' numbers of the tensors.
 
     ``parameters``: those of each tensor; several if small gradients shared a buffer.
-    ``partition_bytes``, ``keys``, ``settled_from``: as ``MeasuredKeys`` has them.
+    ``partition_bytes``, ``keys``, ``settled_from``: as ``MeasuredKeys`` has them. ``compressed``:
+    the names of those for which the script has chosen one of BytePS' compressors.
     """
 
     names: tuple[str, ...]
@@ -49,11 +50,18 @@ class Tensors:
     partition_bytes: int | None
     keys: tuple[Keys, ...]
     settled_from: int
+    compressed: tuple[str, ...] = ()
 
 
-def measure_tensors(transfers: Events, fused: Fused = ALONE, servers: int = 1) -> Tensors:
+def measure_tensors(
+    transfers: Events,
+    fused: Fused = ALONE,
+    servers: int = 1,
+    own_bytes: Mapping[str, int] | None = None,
+) -> Tensors:
     """Measure what one worker sent to ``servers``, since gradients share the last buffers.
 
+    ``own_bytes``: the sizes of gradients in their own type, by parameter, as far as they are known.
     UserError if the forward order has gaps.
     """
     rows = transfers.rows
@@ -69,16 +77,38 @@ def measure_tensors(transfers: Events, fused: Fused = ALONE, servers: int = 1) -
     _, last = np.unique(places[::-1], return_index=True)
     numbers = tensor_of(rows[::-1][last]).tolist()
     names = [transfers.names.get(number, "") for number in numbers]
-    keys = measure_keys(rows, names, latest.tolist(), numbers, servers)
+    parameters = tuple(fused.of(name) for name in names)
+    compressed = _compressed(latest.tolist(), parameters, own_bytes or {})
+    keys = measure_keys(rows, names, latest.tolist(), numbers, servers, compressed)
     return Tensors(
         tuple(names),
         tuple(latest.tolist()),
         tuple(numbers),
-        tuple(fused.of(name) for name in names),
+        parameters,
         keys.partition_bytes,
         keys.keys,
         max(keys.settled_from, fused.since - 1),
+        tuple(names[place] for place in compressed),
     )
+
+
+def _compressed(
+    sizes_bytes: Sequence[int],
+    parameters: Sequence[Sequence[str]],
+    own_bytes: Mapping[str, int],
+) -> list[int]:
+    """Places of tensors that BytePS compresses: they travel in another size than their own.
+
+    If all of them travel in half of it, they were cast instead, before BytePS cut them.
+    """
+    known = {
+        place: sum(own_bytes[each] for each in held)
+        for place, held in enumerate(parameters)
+        if own_bytes.keys() >= set(held)
+    }
+    if all(size_bytes == 2 * sizes_bytes[place] for place, size_bytes in known.items()):
+        return []
+    return [place for place, size_bytes in known.items() if size_bytes != sizes_bytes[place]]
 
 
 def _sizes(places: Int64Array, iterations: Int64Array, size_bytes: Int64Array) -> list[Int64Array]:

@@ -23,6 +23,15 @@ def may_change_keys(job: Job) -> bool:
     return len(names) == len(job.model) and "" not in names
 
 
+def keeps_compressed(job: Job, changed: Job) -> bool:
+    """Whether ``changed`` cuts what the script of ``job`` compresses as that does.
+
+    BytePS compresses partitions, so in others, another sum is left of a gradient.
+    """
+    kept = changed.strategy.partition_bytes == job.strategy.partition_bytes
+    return kept or not job.strategy.compressed_by_script
+
+
 def with_keys(job: Job, change: Callable[[Keys], Keys]) -> Job:
     """``job`` after ``change`` of the keys of each of its gradients."""
     known = {each.tensor: each for each in job.strategy.keys}

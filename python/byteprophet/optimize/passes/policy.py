@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from byteprophet import schedulers
 from byteprophet.job import Job
+from byteprophet.optimize.keys import keeps_compressed
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.replay.ps import change
 from byteprophet.replay.what_if import Changes
@@ -26,7 +27,9 @@ class Policy:
             return
         for name in schedulers.names:
             if name not in (schedulers.STOCK, job.policy.name):
-                yield Move(f"policy {name}", change(job, Changes(scheduler=name)))
+                changed = change(job, Changes(scheduler=name))
+                if keeps_compressed(job, changed):
+                    yield Move(f"policy {name}", changed)
 
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
         """The next larger and smaller value of each setting that is tuned, but partitions."""

@@ -12,6 +12,7 @@ from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.job import Job
 from byteprophet.job.strategy import MESH, OURS, SERVERS, SHARDED
+from byteprophet.optimize.keys import keeps_compressed
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.replay.ps import change
@@ -64,4 +65,6 @@ def _with_servers(job: Job) -> Iterator[Move]:
     yield Move(f"{what} {job.push_policy.name}", job)
     for name in schedulers.names:
         if name not in (schedulers.STOCK, job.push_policy.name):
-            yield Move(f"{what} {name}", change(job, Changes(scheduler=name)))
+            changed = change(job, Changes(scheduler=name))
+            if keeps_compressed(job, changed):
+                yield Move(f"{what} {name}", changed)

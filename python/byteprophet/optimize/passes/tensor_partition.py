@@ -12,6 +12,9 @@ nothing. Then no sizes below ``_CHEAP_BYTES`` are offered.
 Then single gradients get sizes of their own, those on the critical path first: a large one may be
 cut so that several servers sum it, while small ones stay whole. All gradients that are alike
 (``view.py``) get theirs at once, before one alone does.
+
+BytePS' own compressors compress partitions. Where the script has chosen one for a gradient, the
+common size stays, and such a gradient gets no other.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import Keys
-from byteprophet.optimize.keys import may_change_keys, places_on_path, with_keys
+from byteprophet.optimize.keys import keeps_compressed, may_change_keys, places_on_path, with_keys
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.optimize.view import alike
 from byteprophet.replay.ps import change
@@ -60,15 +63,19 @@ class TensorPartition:
                 changed = change(job, Changes(partition_bytes=size_bytes))
             except UserError:  # too many partitions, or settings that do not go with the size
                 continue
-            yield Move(f"partitions of {size_bytes} bytes", changed)
+            if keeps_compressed(job, changed):
+                yield Move(f"partitions of {size_bytes} bytes", changed)
 
     def _of_one(self, job: Job, place: int, symmetric: bool) -> Iterator[Move]:
         """Sizes of the gradient at ``place``, which change how often it is cut."""
         size_bytes = job.wire_bytes[place]
         name = job.model.names[place]
+        compressed = {*job.strategy.compressed_by_script}
+        if name in compressed:
+            return
         own = {each.tensor: each.partition_bytes for each in job.strategy.keys}
         now = own.get(name, 0) or job.strategy.partition_bytes
-        twins = alike(job.model, place) if symmetric else ()
+        twins = {*alike(job.model, place)} - compressed if symmetric else ()
         for partition_bytes in _around(job, now):
             if min(partition_bytes, now) >= size_bytes:
                 continue  # it is not cut in either case
