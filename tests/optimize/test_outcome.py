@@ -12,6 +12,7 @@ from byteprophet.bound import bound_ns
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.outcome import outcome_of
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
+from byteprophet.optimize.plain import plain
 from byteprophet.optimize.search import Decision, Found, search
 from byteprophet.optimize.trials import Trial
 from byteprophet.replay.predict import kind_of
@@ -82,3 +83,30 @@ def test_what_was_slower_when_it_was_tried_is_not_used(searched: tuple[Measured,
     outcome = outcome_of(measured, found, Trial(found.best, (1.01,)))
     assert not outcome.gains
     assert outcome.predicted_ns == outcome.baseline_ns
+
+
+@pytest.mark.parametrize(("compiled_ns", "after"), [(1_000, 2100), (19_000, 111), (-1_000, None)])
+def test_compiling_is_paid_by_what_it_gains_itself(
+    compiled_ns: int, after: int | None, searched: tuple[Measured, Found]
+) -> None:
+    """``after``: iterations, with compiling in 2.1 ms."""
+    outcome = replace(
+        outcome_of(*searched),
+        moves=(
+            Decision("tensor-fusion", "merge", 20_000 - compiled_ns),
+            Decision("compile", "compile 0", compiled_ns),
+        ),
+        baseline_ns=100_000,
+        predicted_ns=80_000,
+        compile_ns=2_100_000,
+    )
+    assert outcome.pays_after == after
+    assert replace(outcome, predicted_ns=100_000).pays_after is None
+
+
+def test_no_trial_is_called_chosen_where_the_job_stays(searched: tuple[Measured, Found]) -> None:
+    measured, found = searched
+    trials = [Trial(found.best, (1.01,)), Trial(found.start, (1.02,))]
+    outcome = outcome_of(measured, found, trials[0])
+    told = plain("run", outcome, (), (), trials, None)
+    assert [each["chosen"] for each in told["trials"]] == [False, False]

@@ -27,7 +27,10 @@ def outcome_table(outcome: Outcome) -> Table:
         table.add_row("memory", _mb(outcome.memory.predicted), limit)
     if outcome.compile_ns:
         took = f"{outcome.compile_ns / 1e9:.0f} s"
-        table.add_row("compiling", took, f"paid back after {outcome.pays_after} iterations")
+        paid = outcome.pays_after
+        table.add_row(
+            "compiling", took, "" if paid is None else f"paid back after {paid} iterations"
+        )
     for decision in outcome.decisions:
         table.add_row(decision.by, f"{-decision.gain_ns / 1e6:+.1f} ms", decision.what)
     for reason in outcome.reasons:

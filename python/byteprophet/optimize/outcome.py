@@ -34,6 +34,7 @@ from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.explanation import Reason, by_pass, reasons_of
 from byteprophet.optimize.memory_limit import MemoryLimit
+from byteprophet.optimize.passes.compile import Compile
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import compile_ns
 from byteprophet.optimize.search import Candidate, Decision, Found
@@ -101,9 +102,18 @@ class Outcome:
         return by_pass(self.moves)
 
     @property
-    def pays_after(self) -> int:
-        """The iterations after which compiling has paid."""
-        return -(-self.compile_ns // max(1, self.baseline_ns - self.predicted_ns))
+    def pays_after(self) -> int | None:
+        """The iterations after which compiling has paid by what it gains itself.
+
+        That is the part of the predicted gain that the search expected of it. None: it gains
+        nothing, or it is not known which passes found the gain.
+        """
+        expected_ns = sum(each.gain_ns for each in self.moves)
+        compiled_ns = sum(each.gain_ns for each in self.moves if each.by == Compile.name)
+        predicted_ns = self.baseline_ns - self.predicted_ns
+        if min(expected_ns, compiled_ns, predicted_ns) <= 0:
+            return None
+        return math.ceil(self.compile_ns * expected_ns / (compiled_ns * predicted_ns))
 
     def interval_from_ns(self, baseline_ns: int) -> tuple[int, int]:
         """The interval, if the recorded job takes ``baseline_ns`` when it runs again."""

@@ -65,7 +65,11 @@ def plain(
         "memory": None if outcome.memory is None else asdict(outcome.memory),
         "would_add": [each.as_json() for each in additions],
         "trials": [
-            {"what": each.candidate.job.title, "ratio": each.ratio, "chosen": number == 0}
+            {
+                "what": each.candidate.job.title,
+                "ratio": each.ratio,
+                "chosen": number == 0 and outcome.gains,
+            }
             for number, each in enumerate(trials)
         ],
         "measured": None if applied is None else _measured(outcome, applied),

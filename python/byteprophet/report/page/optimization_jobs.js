@@ -54,7 +54,7 @@ function regionsPanel(data) {
   const { regions, autocast } = data.after;
   const memory = data.memory ? html("p", null, `Tensors on a rank take at most ${bytes(data.memory.predicted)}; the budget is ${bytes(data.memory.budget)}.${data.memory.baseline === null ? "" : ` The recorded job takes ${bytes(data.memory.baseline)}.`}`) : null;
   if (!regions.length && !autocast) return [memory, missing("No module is compiled or recomputed: the model computes as its script says.")];
-  const took = data.compile_ns ? html("p", null, `Compiling takes ${(data.compile_ns / 1e9).toFixed(0)} s before the job trains, which has paid after ${data.pays_after} iterations.`) : null;
+  const took = data.compile_ns ? html("p", null, `Compiling takes ${(data.compile_ns / 1e9).toFixed(0)} s before the job trains${data.pays_after === null ? "" : `, which has paid after ${data.pays_after} iterations`}.`) : null;
   return [
     memory,
     autocast ? html("p", null, "The model computes in bfloat16 where torch's autocast does so.") : null,
@@ -66,7 +66,7 @@ function regionsPanel(data) {
 function trialsPanel(data) {
   if (!data.trials.length) return [missing("No candidate was tried before the decision: byteprophet optimize RUN --trials N.")];
   return [
-    html("p", { class: "soft" }, "The best candidate of each runtime or policy ran once, beside the recorded job. The fastest was taken."),
+    html("p", { class: "soft" }, `The best candidate of each runtime or policy ran once, beside the recorded job. ${data.gains ? "The fastest was taken." : "None was fast enough to take its place."}`),
     table([["candidate", "text wide"], ["of the recorded job's time"], ["", "bars"], ["taken"]], data.trials.map((row) => [
       row.what, percent(row.ratio), shareBar(row.ratio), row.chosen ? "yes" : ""])),
   ];
