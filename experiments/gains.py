@@ -156,7 +156,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each way in a cell")
     parser.add_argument("--trials", type=int, default=3, help="of the optimizer, and of each other")
     parser.add_argument("--budget-s", type=float, default=300.0, help="of each search")
-    parser.add_argument("--allow", default="compile", help="passes that may change results")
+    parser.add_argument("--allow", default=Effort.allow, help="passes that may change results")
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="begin no cell after so many"
     )

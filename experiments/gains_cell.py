@@ -54,7 +54,7 @@ class Effort:
     trials: int
     budget_s: float
     opponents: bool = True
-    allow: str = "compile"
+    allow: str = "compile,tensor-fusion"  # the latter for DDP's buckets on three ranks or more
 
 
 def measure_cell(cell: Cell, out: Path, effort: Effort, progress: Progress) -> dict[str, Any]:

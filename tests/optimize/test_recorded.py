@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -190,21 +191,53 @@ def test_a_job_whose_workers_update_everything_stays_so(runtime: str) -> None:
         assert np.array_equal(other.times.update_ns, job.times.update_ns)
 
 
-@pytest.mark.parametrize("iterations", [1, 2])
-def test_one_iteration_is_not_enough(
-    tmp_path: Path, iterations: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A replay does not count its first one."""
-    ring = a_ring(iterations=iterations)
-    run = tmp_path / "run"
+def saved(ring: Job, run: Path) -> Path:
+    """The directory of a recorded run of DistributedDataParallel."""
     (run / "events").mkdir(parents=True)
     (run / "config.toml").write_text(tomli_w.dumps(recorded_gloo.config_of(ring)))
     write_strategy(strategy_path(run), Used(ring.model, ring.strategy, 1))
     for events in recorded_gloo.record(ring):
         save_events(events_path(run, events.table, events.origin.role), events)
+    return run
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_one_iteration_is_not_enough(
+    tmp_path: Path, iterations: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay does not count its first one."""
+    run = saved(a_ring(2, iterations), tmp_path / "run")
     options = ["--budget-s", "0.1", "--pass", "tensor-fusion", "--out", str(tmp_path / "out")]
     status = run_cli(["optimize", str(run), *options])
     said = capsys.readouterr().err
     assert (status, "only one iteration of the same buckets" in said) == (
         (2, True) if iterations == 1 else (0, False)
     ), said
+
+
+def test_other_buckets_of_a_ring_of_three_need_leave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """gloo adds up an element in an order that depends on its place in the bucket."""
+
+    def optimized(ranks: int, *options: str) -> dict[str, Any]:
+        run, out = tmp_path / f"run-{ranks}", tmp_path / f"out-{ranks}-{len(options)}"
+        if not run.exists():
+            saved(a_ring(ranks), run)
+        told = ["--budget-s", "0.5", "--out", str(out), "--json", str(tmp_path / "told.json")]
+        assert run_cli(["optimize", str(run), *told, *options]) == 0
+        result: dict[str, Any] = json.loads((tmp_path / "told.json").read_text())
+        return result
+
+    (exact,) = optimized(2)["decisions"]
+    assert exact["pass"] == "tensor-fusion"
+    result = optimized(3)
+    assert result["decisions"] == []
+    (would,) = (each for each in result["would_add"] if each["pass"] == "tensor-fusion")
+    assert (would["effect"], would["why_not"]) == ("other rounding", None)
+    (rounding,) = optimized(3, "--allow", "tensor-fusion")["decisions"]
+    assert rounding["pass"] == "tensor-fusion"
+    capsys.readouterr()
+    assert run_cli(["optimize", str(tmp_path / "run-3"), "--pass", "tensor-fusion"]) == 2
+    said = capsys.readouterr().err
+    assert "pass 'tensor-fusion': other rounding in this job: allow it with --allow" in said

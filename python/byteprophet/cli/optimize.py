@@ -22,7 +22,7 @@ from byteprophet.optimize.compression import check_may_compress, compressed_wher
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
 from byteprophet.optimize.learning import learn
-from byteprophet.optimize.moves import OnlyWithLimit
+from byteprophet.optimize.moves import OnlyWithLimit, effect_in
 from byteprophet.optimize.other_transport import (
     TRANSPORTS,
     measure_others,
@@ -30,7 +30,7 @@ from byteprophet.optimize.other_transport import (
     transports_of,
 )
 from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of, starts_of
-from byteprophet.optimize.passes import load_passes, not_allowed
+from byteprophet.optimize.passes import load_passes, not_allowed, without_leave
 from byteprophet.optimize.plain import plain
 from byteprophet.optimize.recorded import digest_of_config, given_of, measure_changeable
 from byteprophet.optimize.resume import Resume, decisions_beside
@@ -163,6 +163,12 @@ def optimize(
         if repeats:
             check_repeatable(recorded.config, option)
     measured = measure_changeable(recorded)
+    unasked = without_leave(chosen, measured.job, allowed)
+    if unasked and passes is not None:
+        effect = effect_in(unasked[0], measured.job).value
+        raise UserError(f"pass {unasked[0].name!r}: {effect} in this job: allow it with --allow")
+    chosen = [each for each in chosen if each not in unasked]
+    others += unasked
     if rules:
         check_may_compress(recorded, measured.job, COMPRESS, budget_bytes)
         compressed(measured.job, rules, COMPRESS)  # says what is wrong with them before the search

@@ -68,8 +68,9 @@ class Move:
 class Pass(Protocol):
     """One way to change a job.
 
-    ``name`` is what users call it: ``--pass NAME``. ``effect`` is that of all its moves. A pass may
-    also have ``why``, a sentence that tells users what its moves weigh against each other.
+    ``name`` is what users call it: ``--pass NAME``. ``effect`` is that of all its moves, but in the
+    jobs of which ``EffectDepends`` says otherwise. A pass may also have ``why``, a sentence that
+    tells users what its moves weigh against each other.
     """
 
     name: str
@@ -80,6 +81,19 @@ class Pass(Protocol):
 
     def moves(self, job: Job, hints: Hints) -> Iterable[Move]:
         """Small moves, the most promising first. ``hints`` are those of ``job``."""
+
+
+@runtime_checkable
+class EffectDepends(Protocol):
+    """A pass whose moves do to some jobs what its ``effect`` does not say."""
+
+    def effect_in(self, job: Job) -> Effect:
+        """What its moves do to the parameters that the recorded ``job`` ends with."""
+
+
+def effect_in(each: Pass, job: Job) -> Effect:
+    """What the moves of a pass do to the parameters that the recorded ``job`` ends with."""
+    return each.effect_in(job) if isinstance(each, EffectDepends) else each.effect
 
 
 @runtime_checkable

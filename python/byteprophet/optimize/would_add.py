@@ -15,7 +15,7 @@ from typing import Any
 from byteprophet.job import Job
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.explanation import by_pass
-from byteprophet.optimize.moves import Effect, Pass
+from byteprophet.optimize.moves import Effect, Pass, effect_in
 from byteprophet.optimize.search import Decision, Limit, search
 
 SHARE = 0.2
@@ -89,9 +89,10 @@ def would_add(
     whole = Evaluator(partial=False, folds=False, corrections=corrections)
     additions = []
     for each in others:
+        effect = effect_in(each, best)
         if each.name in left_out:
             why_not = left_out[each.name]
-            additions.append(Addition(each.name, each.effect, None, why_not=why_not))
+            additions.append(Addition(each.name, effect, None, why_not=why_not))
             continue
         say(f"looking at what {each.name} would add")
         found = search(
@@ -108,5 +109,5 @@ def would_add(
             ratio = whole(best).iteration_ns / whole(found.best.job).iteration_ns
         if ratio < 1 + _LEAST_GAIN:
             ratio, decisions = 1.0, ()
-        additions.append(Addition(each.name, each.effect, ratio, decisions))
+        additions.append(Addition(each.name, effect, ratio, decisions))
     return additions

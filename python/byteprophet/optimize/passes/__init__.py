@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from byteprophet.errors import UserError
-from byteprophet.optimize.blame import GROUP, error_text, text_of
-from byteprophet.optimize.moves import Effect, Pass
+from byteprophet.job import Job
+from byteprophet.optimize.blame import GROUP, blaming, error_text, text_of
+from byteprophet.optimize.moves import Effect, Pass, effect_in
 
 
 def load_passes(names: Sequence[str] | None, allowed: Sequence[str]) -> list[Pass]:
@@ -24,6 +25,16 @@ def load_passes(names: Sequence[str] | None, allowed: Sequence[str]) -> list[Pas
         if names is not None and each.effect is not Effect.EXACT and each.name not in allowed:
             raise UserError(f"pass {each.name!r}: {each.effect.value}: allow it with --allow")
     return [each for each in loaded if each.effect is Effect.EXACT or each.name in allowed]
+
+
+def without_leave(passes: Sequence[Pass], job: Job, allowed: Sequence[str]) -> list[Pass]:
+    """Those of ``passes`` that would change results of the recorded ``job`` and are not allowed."""
+    lossy = []
+    for each in passes:
+        with blaming(each):
+            if effect_in(each, job) is not Effect.EXACT and each.name not in allowed:
+                lossy.append(each)
+    return lossy
 
 
 def _load(entry: EntryPoint) -> Pass:

@@ -13,7 +13,8 @@ buckets first, and where workers share cores, a message slows down what they com
 does not hold there, and replays decide alone.
 
 DistributedDataParallel's buckets are cuts of the order that it has seen itself, which the recorded
-buckets tell.
+buckets tell. Its all-reduces are rings of gloo, which begin the sum of an element at the rank that
+its place in the bucket decides. With more than two ranks, other buckets therefore round otherwise.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class TensorFusion:
     name = "tensor-fusion"
     effect = Effect.EXACT
     why = "Larger buckets cost fewer messages; smaller ones are sent earlier."
+
+    def effect_in(self, job: Job) -> Effect:
+        """Sums of two are the same in any order."""
+        is_ring = job.strategy.runtime == DDP and job.workers > 2
+        return Effect.ROUNDING if is_ring else self.effect
 
     def starts(self, job: Job) -> Iterable[Move]:
         """Buckets of a block or a module each (dPRO's coarsened view), and of a few fixed sizes."""
