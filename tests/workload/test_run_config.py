@@ -59,6 +59,7 @@ def test_what_is_right_comes_through(tmp_path: Path) -> None:
         ('command = ["python"]', "directory = 5", "directory must be text"),
         ('command = ["python"]', 'environment = "x"', "environment must be a table"),
         ('command = ["python"]', "namespaces = 2026-01-01", "namespaces must be true or false"),
+        ('command = ["python"]', "controller = 1", "controller must be true or false, got 1"),
         ("[settings]", "steps = 1\n[settings]", "steps must be a list"),
         ("[settings]", "[settings", "is not TOML"),
     ],

@@ -26,6 +26,7 @@ _WHOLE: Mapping[str, tuple[int, int, int | None]] = {
 # Those of the others that are read here and there.
 _KINDS: Mapping[str, tuple[type, str]] = {
     "scheduler": (str, "text"),
+    "controller": (bool, "true or false"),
     "directory": (str, "text"),
     "namespaces": (bool, "true or false"),
     "environment": (dict, "a table"),
