@@ -48,6 +48,7 @@ class Machine:
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.stop_after = 1000
+        self.recorded_ns = 2_000_000
         self.broken = ""
         """Runs with this in their names fail."""
 
@@ -65,7 +66,7 @@ class Machine:
         name = run.directory.name
         took_ns = 900_000 if "start" in name else 1_000_000
         if BASELINE.replace(" ", "-") in name:
-            took_ns = 2_000_000
+            took_ns = self.recorded_ns
         return SimpleNamespace(iteration_ns=np.full(8, took_ns))
 
 
@@ -131,6 +132,22 @@ def test_trials_go_on_where_they_were_stopped(
     machine.stop_after = 1000
     assert [trial.ratios for trial in tried()] == [(0.5,) * 3] * 2
     assert len(machine.ran) == 9
+
+
+@pytest.mark.parametrize("start_fits", [False, True])
+def test_candidates_run_again_if_one_of_them_is_used(
+    start_fits: bool, tmp_path: Path, machine: Machine, job: Job
+) -> None:
+    """All are slower than the recorded job, which does not fit the memory."""
+    machine.recorded_ns = 800_000
+    candidate = Candidate(with_runtime(random_job(3, 8), "dear", 1 << 10), 10)
+    (trial,) = try_candidates(
+        CONFIG, job, [candidate], tmp_path / "trials", print, start_fits=start_fits
+    )
+    assert trial.ratios == (1.25,) * (1 if start_fits else 3)
+    machine.broken = "trial"
+    with pytest.raises(JobFailed, match="every candidate failed"):
+        try_candidates(CONFIG, job, [candidate], tmp_path / "no", print, start_fits=start_fits)
 
 
 def test_a_candidate_that_fails_is_left_out(

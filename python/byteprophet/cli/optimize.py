@@ -56,17 +56,17 @@ _HELP = """Find a faster strategy for a recorded job.
 
 The run must have been recorded (--record). The search replays it with other buckets, runtimes,
 policies, partition sizes and servers. With --allow compile, it also measures compiled regions of
-the model and uses them; without, it says what they would add. With --memory-budget, it uses only
-what fits, and recomputes modules if it must. With --compress RULE, gradients may travel compressed
-in the end (docs/compression.md). It says what the best strategy would gain, and saves it as
-strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
-runs again, without and with the strategy in turn, and what was predicted stands beside what was
-measured. With --trials, the command first runs once under each other transport (with servers, or
-without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes
-or policies run once each, and the job decides. The same command goes on where an earlier one was
-stopped. Beside the strategy it writes optimization.html, a page that explains all of this and needs
-no network, and before.json and after.json, which show the two replayed jobs in
-https://ui.perfetto.dev.
+the model and uses them; without it, --would-add measures them and says what they would add. With
+--memory-budget, it uses only what fits, and recomputes modules if it must. With --compress RULE,
+gradients may travel compressed in the end (docs/compression.md). It says what the best strategy
+would gain, and saves it as strategy.json, which byteprophet run --strategy applies. With --apply,
+the recorded command runs again, without and with the strategy in turn, and what was predicted
+stands beside what was measured. With --trials, the command first runs once under each other
+transport (with servers, or without any, or under DistributedDataParallel's exchange); the best
+candidates of several runtimes or policies run once each, and the job decides. The same command goes
+on where an earlier one was stopped. Beside the strategy it writes optimization.html, a page that
+explains all of this and needs no network, and before.json and after.json, which show the two
+replayed jobs in https://ui.perfetto.dev.
 
 Whatever runs the command again, trains: --apply, --trials, --memory-budget, --allow compile, bf16
 and --would-add. A script that loads and saves a checkpoint goes on from it and replaces it, so give
@@ -116,7 +116,7 @@ def optimize(
     memory_budget: Annotated[
         str | None, typer.Option(help="What tensors on a rank may take at most, such as 8GiB.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the search's lots.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random draws of the search.")] = 0,
     trials: Annotated[
         int, typer.Option(help="Run the best candidates of so many runtimes or policies once.")
     ] = 0,
@@ -246,7 +246,13 @@ def optimize(
         best = worth_trying(found.families, trials)
         starts = starts_of(moved, found.start, learned.limit)
         tried = try_candidates(
-            recorded.config, measured.job, best, directory / "trials", say, starts
+            recorded.config,
+            measured.job,
+            best,
+            directory / "trials",
+            say,
+            starts,
+            start_fits=found.start_fits,
         )
     outcome = outcome_of(
         measured,

@@ -10,6 +10,7 @@ must pay in the job, too. A candidate whose run fails is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +78,16 @@ def try_candidates(
     directory: Path,
     progress: Callable[[str], None],
     starts: Sequence[Candidate] = (),
+    *,
+    start_fits: bool = True,
 ) -> list[Trial]:
     """Run the recorded job and each of ``candidates``; the fastest of several rounds comes first.
 
     ``config``: a run's ``config.toml``; ``recorded``: its job. ``directory``: where strategies and
     runs are kept; runs of these candidates that have finished there are not made again. ``starts``:
-    the recorded command under other transports, as it ran there. Raises JobFailed if the recorded
-    job fails, or every candidate does.
+    the recorded command under other transports, as it ran there. ``start_fits``: the recorded job
+    may stay as it is, so candidates that are slower are not run again. Raises JobFailed if the
+    recorded job fails, or every candidate does.
     """
     if not candidates:
         return []
@@ -93,9 +97,9 @@ def try_candidates(
     runs, kept = directory / "runs", directory / "rounds"
     first = apply(config, strategies, runs, 1, progress, kept / "first.json", may_fail=True)
     ratios = _ratios(first)
-    fastest = min((ratio for (ratio,) in ratios.values()), default=1.0)
+    fastest = min((ratio for (ratio,) in ratios.values()), default=math.inf)
     again: list[str] = []
-    if fastest < 1:
+    if fastest < (1 if start_fits else math.inf):
         again = [name for name in ratios if ratios[name][0] <= _CLOSE * fastest]
         changed = enumerate(_changed([named[name] for name in again], starts), 1)
         added = {f"{_START} {number}": start for number, start in changed}
