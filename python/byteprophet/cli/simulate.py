@@ -116,7 +116,7 @@ def simulate(
     jitter: Annotated[
         float, typer.Option(help="Spread of such a factor over all ranks, e.g. 0.02.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of --jitter.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random draws of --jitter.")] = 0,
     gpu_mtbf: Annotated[
         float | None, typer.Option(help="Hours after which a GPU ends the job by a failure.")
     ] = None,

@@ -79,7 +79,7 @@ def search(
     ] = None,
     trials: Annotated[int, typer.Option(help="So many runs of candidates as real jobs.")] = 0,
     budget_s: Annotated[float, typer.Option(help="Seconds of search on the model.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Of the search's lots.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random draws of the search.")] = 0,
     compute_ns: Annotated[
         int | None, typer.Option(help="Rescale a workload's forward and backward to this total.")
     ] = None,

@@ -46,7 +46,7 @@ class Path:
 
 
 def critical_path(replayed: Replayed) -> Path:
-    """Of a graph that has been replayed."""
+    """The critical path of a graph that has been replayed."""
     path = replayed.critical_path()
     labels = replayed.graph.labels
     took_ns = np.diff(replayed.end_ns[path], prepend=0)

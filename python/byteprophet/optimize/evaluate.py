@@ -120,7 +120,7 @@ class Evaluator:
 
 
 def _hints_of(job: Job, replayed: Replayed) -> Hints:
-    """Of a job that is not one of ours without servers. No move changes one of two transports."""
+    """Hints for any job but ours without servers. No move changes a job of two transports."""
     if job.strategy.runtime == MIXED:
         return Hints()
     if job.policy is not None:

@@ -50,7 +50,7 @@ def one_iteration(played: ReplayedJob, iteration: int) -> tuple[int, list[Lane]]
 
 
 class _Lanes:
-    """Of the iterations ``first`` to ``last``."""
+    """The lanes of the iterations ``first`` to ``last``."""
 
     def __init__(self, played: ReplayedJob, first: int, last: int) -> None:
         self._played, self._replayed = played, played.replayed
@@ -126,7 +126,7 @@ class _Lanes:
         return lane.at(kept)
 
     def _collectives(self, role: str, worker: int, kind: Kind, rows: Int64Array) -> Lane:
-        """Of each bucket until its last bytes arrive; the size is what the worker sends."""
+        """Each bucket until its last bytes arrive; its size is what the worker sends."""
         until_ns = self._replayed.end_ns[rows] + self._replayed.graph.latency_ns[rows]
         sizes = np.where(self._labels.rank[rows] == worker, self._sizes(rows), 0)
         return self._together(
@@ -134,7 +134,7 @@ class _Lanes:
         )
 
     def _transfers(self, role: str, label: str, kind: str, rows: Int64Array) -> Lane:
-        """Of each partition, as long as it occupies the link or the thread."""
+        """Each partition, as long as it occupies the link or the thread."""
         which = ("tensor", "part", "rank", "peer")
         until_ns = self._replayed.end_ns[rows]
         return self._together(role, label, kind, rows, until_ns, self._sizes(rows), which)

@@ -147,7 +147,7 @@ class _Jobs:
 
     @property
     def names(self) -> list[str]:
-        """Of all parameters."""
+        """The names of all parameters."""
         return [name for known in self._known for name in known.model.names]
 
     def why_not(self, each: Pass) -> str | None:

@@ -43,7 +43,7 @@ def why_unlimited(job: Job) -> str | None:
 
 
 class MemoryLimit(Computing):
-    """Of ``budget_bytes`` on each rank. Learn a job's costs (``learn``) before it is used."""
+    """A limit of ``budget_bytes`` on each rank. It must ``learn`` a job's costs before its use."""
 
     words = frozenset({RECOMPUTED})
 

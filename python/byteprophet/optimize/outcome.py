@@ -45,7 +45,9 @@ from byteprophet.replay.predict import kind_of, warmup_of
 
 _DRAWS = 1000
 _QUANTILES = (0.05, 0.95)
-_LEAST_GAIN = 0.001
+_LEAST_WHOLE_GAIN = 0.001
+"""What the whole replay, or a trial, must gain before the recorded job is given up."""
+
 _LEAST_END = 0.1
 """An interval reaches down to so much of its ratio at least: times are positive however wrong a
 replay is."""
@@ -209,8 +211,8 @@ def outcome_of(
         correction = estimate.ratio * np.median(before_ns) / np.median(after_ns)
         after_ns = np.rint(after_ns * correction).astype(np.int64)
     moves, reasons = chosen.decisions, reasons_of(chosen.decisions, found.tested)
-    slower = np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns)
-    if found.start_fits and (slower or (trial is not None and trial.ratio > 1 - _LEAST_GAIN)):
+    slower = np.median(after_ns) > (1 - _LEAST_WHOLE_GAIN) * np.median(before_ns)
+    if found.start_fits and (slower or (trial is not None and trial.ratio > 1 - _LEAST_WHOLE_GAIN)):
         job, after, after_ns = measured.job, before, before_ns
         played_ns = float(np.median(before_ns))
         moves, reasons = (), ()
@@ -293,7 +295,7 @@ def _memory(limit: MemoryLimit, recorded: Job, job: Job) -> MemoryUse:
 
 
 def _ratio_interval(before_ns: Int64Array, after_ns: Int64Array) -> tuple[float, float]:
-    """Of medians of the same iterations, drawn with replacement.
+    """The interval of the ratio of medians of the same iterations, drawn with replacement.
 
     If there are other numbers of iterations, they are drawn separately.
     """

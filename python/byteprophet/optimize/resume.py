@@ -138,7 +138,7 @@ def _write_decisions(
 
 
 def _digest(path: Path) -> str:
-    """Of the strategy in ``path``; "" if the file is damaged."""
+    """The digest of the strategy in ``path``; "" if the file is damaged."""
     try:
         return read_strategy_file(path).digest
     except UserError:

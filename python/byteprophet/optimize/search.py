@@ -15,7 +15,7 @@ So far, two workers stood for all (``fold.py``). The best jobs of all runtimes o
 replayed with all workers, and those near the best one are improved once more, by a few moves: those
 which two workers find nearly as good, the best first. Half of the budget is kept for that.
 
-No move is worth less than ``_LEAST_GAIN`` of an iteration: the replay knows no smaller differences.
+No move is worth less than ``LEAST_GAIN`` of an iteration: the replay knows no smaller differences.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.view import View
 
 RESUMED = "earlier search"
-_LEAST_GAIN = 0.0005
+LEAST_GAIN = 0.0005
+"""What a job must gain, as a share of an iteration, to count as faster by its replay."""
+
 _FOLDED_SHARE = 0.5
 """The share of the budget in which two workers stand for all."""
 
@@ -90,7 +92,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Checked:
-    """Of the moves that a theorem expected to pay: how many were replayed, and how many paid."""
+    """How many of a theorem's moves were replayed, and how many of these paid as it expected."""
 
     replayed: int
     paid: int
@@ -380,7 +382,7 @@ class _Search:
         known = self._families.get(family)
         if known is None or candidate.iteration_ns < known.iteration_ns:
             self._families[family] = candidate
-        if candidate.iteration_ns < (1 - _LEAST_GAIN) * self._best.iteration_ns:
+        if candidate.iteration_ns < (1 - LEAST_GAIN) * self._best.iteration_ns:
             self._best = candidate
             self._progress(candidate, min(1.0, self._spent * self._until))
 
@@ -399,7 +401,7 @@ class _Search:
                 return None
             with blaming(by):
                 made = self._made(candidate, by.name, move)
-            if made.iteration_ns < (1 - _LEAST_GAIN) * candidate.iteration_ns:
+            if made.iteration_ns < (1 - LEAST_GAIN) * candidate.iteration_ns:
                 return made
         return None
 
@@ -423,7 +425,7 @@ class _Search:
             costs = made.iteration_ns / at.iteration_ns - 1
             heat = _HEAT * (1 - fruitless / most)
             fruitless += 1
-            if made.iteration_ns < (1 - _LEAST_GAIN) * best_ns:
+            if made.iteration_ns < (1 - LEAST_GAIN) * best_ns:
                 best_ns, fruitless = made.iteration_ns, 0
             if costs <= 0 or self._lot.random() < math.exp(-costs / heat):
                 at, offered = made, None

@@ -19,7 +19,7 @@ from byteprophet.optimize.theorems import operation_fusion_gain_ns, sooner_by_op
 
 @dataclass(frozen=True)
 class SerialBackward:
-    """Of buckets in the order in which they use the link; times in ns from any common origin.
+    """Times of buckets in the order in which they use the link, in ns from any common origin.
 
     Attributes:
         ready_ns: when the last gradient of each bucket is complete, in ascending order.

@@ -24,7 +24,7 @@ ROUNDING_NS = 2
 
 @dataclass(frozen=True)
 class SerialLink:
-    """Of a replayed iteration, in ns from its begin.
+    """The link in a replayed iteration; times are in ns from its begin.
 
     Attributes:
         ready_ns: when all ranks may send a bucket, by its place in the strategy.

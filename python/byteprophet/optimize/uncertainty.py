@@ -29,7 +29,7 @@ _USUAL_COUNTS = 3
 """As how many observations ``USUAL`` counts."""
 _BLOCKS = 4
 ROUNDS = 2
-"""Of ``--apply``, if nothing is said."""
+"""How many rounds ``--apply`` runs if nothing is said."""
 _MEDIAN = math.pi / 2
 """The variance of a median of many over that of a mean (Laplace)."""
 _OF_NINETY_PERCENT = 1.645

@@ -16,12 +16,10 @@ from byteprophet.job import Job
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.explanation import by_pass
 from byteprophet.optimize.moves import Effect, Pass, effect_in
-from byteprophet.optimize.search import Decision, Limit, search
+from byteprophet.optimize.search import LEAST_GAIN, Decision, Limit, search
 
 SHARE = 0.2
 """The share of a search's budget that is kept for this, if there is such a pass."""
-
-_LEAST_GAIN = 0.0005
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def would_add(
         ratio = 1.0
         if any(decision.by == each.name for decision in decisions):
             ratio = whole(best).iteration_ns / whole(found.best.job).iteration_ns
-        if ratio < 1 + _LEAST_GAIN:
+        if ratio < 1 + LEAST_GAIN:
             ratio, decisions = 1.0, ()
         additions.append(Addition(each.name, effect, ratio, decisions))
     return additions

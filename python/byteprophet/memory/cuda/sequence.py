@@ -56,7 +56,7 @@ class Recorder(TorchDispatchMode):
         self._handles = itertools.count()
         self._known: dict[weakref.ref[UntypedStorage], int] = {}
         self._needs_workspace = {"forward", "backward"} if with_workspaces else set()
-        """Of the threads of these phases, those that have none yet."""
+        """The phases whose threads have none yet."""
         self.phase = "forward"
         """Labels begin with it: forward, backward or update."""
 

@@ -28,7 +28,10 @@ from byteprophet.replay.all_reduce import with_strategy
 
 _Chain = Sequence[Unit]
 _LEAST_SAVING = 0.05
-"""Of a region's time, measured alone. In jobs, regions that saved less made iterations longer."""
+"""The least share of its time, measured alone, that a region must save.
+
+In jobs, regions that saved less made iterations longer.
+"""
 
 
 @dataclass(frozen=True)
