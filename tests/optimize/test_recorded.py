@@ -21,6 +21,7 @@ from byteprophet.job import Job
 from byteprophet.job.strategy import ALL_REDUCE, OURS, Region
 from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
 from byteprophet.launcher import JobSpec
+from byteprophet.launcher.given_strategy import with_strategy as applied_to
 from byteprophet.launcher.rundir import prepare
 from byteprophet.measure.run import Run
 from byteprophet.optimize.learning import learn
@@ -41,6 +42,7 @@ from byteprophet.workload.run_config import read_run_config
 
 from ..measure import recorded_gloo
 from ..measure.test_barriered import a_ring
+from ..measure.test_servers import a_job
 
 _PLACE = "given.json"
 Config = Mapping[str, Any]
@@ -98,15 +100,23 @@ def test_a_strategy_file_that_was_replaced_is_not_the_recorded_one(
 
 @pytest.mark.parametrize("controller", [False, True])
 def test_a_job_has_a_controller_if_it_had_one(tmp_path: Path, controller: bool) -> None:
-    """A bench under ``prophet`` has none by default. Earlier versions did not say so."""
+    """A bench under ``prophet`` has none by default. Earlier versions did not say so.
+
+    Strategies are compared with it, and have none either.
+    """
+    planned, path = a_job("prophet"), tmp_path / "strategy.json"
+    used = used_by(planned, planned)
     spec = JobSpec((sys.executable, "train.py"), tmp_path, controller=controller)
     prepare(spec, {"partition_bytes": 65536}, {})
     config = dict(read_run_config(tmp_path))
     assert recorded_again(config, tmp_path).controller == controller
+    assert applied_to(recorded_again(config, tmp_path), used, path).controller == controller
     del config["controller"]
     assert recorded_again(config, tmp_path).controller
-    assert not recorded_again({**config, "scheduler": "fifo"}, tmp_path).controller
-    assert not recorded_again({**config, "servers": 0}, tmp_path).controller
+    for other in ({"scheduler": "fifo"}, {"servers": 0}):
+        spec = recorded_again({**config, **other}, tmp_path)
+        assert not spec.controller
+        assert applied_to(spec, replace(used, servers=1), path).controller
 
 
 def test_a_run_of_other_hosts_is_not_repeated_here(

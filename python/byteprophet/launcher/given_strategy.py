@@ -65,8 +65,10 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     """``spec`` under the strategy ``used`` in the file ``path``.
 
     A strategy for a script without servers says how many it starts; any other one takes those of
-    ``spec``. If our synchronisers take over the script's DistributedDataParallel (``SYNC``), they
-    are those of the strategy. Raises ``UserError`` if no job can be given such a strategy.
+    ``spec``. A policy that uses plans has a controller, unless ``spec`` does without one although
+    its own policy uses plans. If our synchronisers take over the script's DistributedDataParallel
+    (``SYNC``), they are those of the strategy. Raises ``UserError`` if no job can be given such a
+    strategy.
     """
     check_runtime(f"--strategy {path}", used)
     runtime = used.strategy.runtime
@@ -93,6 +95,7 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
             f"--strategy {path}: a mesh beside servers needs workers of one process, not of "
             f"{spec.local_ranks} local ranks"
         )
+    does_without = not spec.all_reduce and spec.scheduler in PLANNED and not spec.controller
     servers = used.servers or spec.servers
     if not servers:
         raise UserError(f"--strategy {path}: it needs servers")
@@ -103,7 +106,7 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
         scheduler=used.policy.name,
         settings=used.policy.settings,
         partition_bytes=used.strategy.partition_bytes,
-        controller=used.policy.name in PLANNED,
+        controller=used.policy.name in PLANNED and not does_without,
         ranks=spec.ranks or used.servers > 0 or runtime == MIXED,
         environment=told,
     )
