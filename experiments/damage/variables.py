@@ -13,13 +13,13 @@ from byteprophet.cli.run import parse_rates, parse_settings
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.launcher import JobSpec, check_job
-from byteprophet.launcher.deadlines import dead_after_s
 from byteprophet.launcher.environment import SAID_OTHERWISE
 from byteprophet.network import format_rate, parse_rate, parse_step, payload_bps
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
 from byteprophet.runtime_settings import RuntimeSettings, flag
 from byteprophet.session.profiling import PROFILING
+from byteprophet.silence import dead_after_s
 from byteprophet.tune.request import VARIABLE, parse_request
 from byteprophet.workload import load
 
