@@ -153,6 +153,8 @@ def _run(arguments: Sequence[str]) -> int:
         # Not standalone: it would print usage errors in a box of its own, and exit by itself.
         status = make_app(commands)(list(arguments), prog_name="byteprophet", standalone_mode=False)
     except typer.TyperException as error:  # wrong options and arguments
+        if "\n" in error.format_message():  # all of a group's help, as no command of it was named
+            return _complain(f"name a command: see byteprophet {' '.join(arguments)} --help", 2)
         return _complain(f"{error.format_message().rstrip('.')}; see --help", 2)
     except UserError as error:
         return _complain(str(error), 2)

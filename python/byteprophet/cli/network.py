@@ -18,7 +18,8 @@ SCHEMA = 1
 _HELP = """Show the network monitor's findings in a run.
 
 They are the available bandwidth, its spread, the cost of a message beyond its bytes, and the delay
-of the path, per worker, server and direction. The job must have run with --monitor.
+of the path, per worker, server and direction. The job must have been monitored: it ran with
+--monitor, or with a controller.
 
 Example: byteprophet network runs/20261120T165058Z-prophet
 """

@@ -23,7 +23,7 @@ from byteprophet.errors import JobFailed, UserError, tell, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
 from byteprophet.job.strategy import ALL_REDUCE, AUTO, BYTEPS, SYNCS
-from byteprophet.job.strategy_file import Used, read_strategy_file
+from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path
 from byteprophet.launcher import (
     JobResult,
     JobSpec,
@@ -297,6 +297,7 @@ def run(
     used = None
     if strategy is not None:
         refuse_given(context, _IN_A_STRATEGY, "is what --strategy says")
+        strategy = strategy_path(strategy) if strategy.is_dir() else strategy
         used = read_strategy_file(strategy)
         servers = servers_under(strategy, used, servers if is_given(context, "servers") else None)
         if used.policy is not None:

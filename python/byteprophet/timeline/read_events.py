@@ -101,7 +101,10 @@ def load_run(run_directory: Path) -> list[Events]:
     """
     paths = sorted((run_directory / "events").glob(f"*{SUFFIX}"))
     if not paths:
-        raise UserError(f"{run_directory}: has no recorded events: run the job with --record")
+        raise UserError(
+            f"{run_directory}: has no recorded events: run the job with --record; if it ran so, "
+            "its script trained nothing that is recorded"
+        )
     return _joined(run_directory, paths)
 
 
