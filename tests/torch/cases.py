@@ -581,6 +581,41 @@ def observed(t: Trainer) -> list[Tensor]:
     return [*seen, *model.parameters()]
 
 
+class Extragradient(torch.optim.SGD):
+    """Steps by the gradients at the point to which a first step leads."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        with torch.enable_grad():
+            first = closure()
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        before = [p.clone() for p in parameters]
+        super().step()
+        with torch.enable_grad():
+            second = closure()
+        for p, old in zip(parameters, before, strict=True):
+            p.copy_(old)
+        super().step()
+        return first, second
+
+
+def evaluated_twice(t: Trainer) -> list[Tensor]:
+    """A class that evaluates its closure twice per step."""
+    model = t.model()
+    optimizer = t.distribute(model, Extragradient(model.parameters(), lr=0.1))
+    evaluations = []
+
+    def closure() -> int:
+        optimizer.zero_grad()
+        t.backward(model, len(evaluations) // 2)
+        evaluations.append(float(next(model.parameters()).grad.norm()))
+        return len(evaluations)
+
+    for number in range(4):
+        assert optimizer.step(closure) == (2 * number + 1, 2 * number + 2)
+    return [torch.tensor(evaluations), *model.parameters()]
+
+
 def copied(t: Trainer) -> list[Tensor]:
     """Copies of the model and its best state taken in mid-training."""
     model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
@@ -679,6 +714,7 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         scaled,
         adversarial,
         observed,
+        evaluated_twice,
         copied,
         complex_numbers,
         pickled,

@@ -62,6 +62,7 @@ MORE = (
     "weights_are_parametrized_and_pruned",
     "backward_twice_through_one_graph",
     "gradients_by_autograd_grad",
+    "own_optimizer_class_that_evaluates_twice",
     "second_order_by_autograd_grad",
     "a_model_beside_it_is_not_wrapped",
     "zero_grad_in_odd_places",
@@ -92,6 +93,7 @@ MORE_PLAIN = (
     "complex_parameters",
     "sync_batch_norm_is_refused_on_cpus",
     "communication_hook_between_forward_and_backward",
+    "all_reduce_of_some_parameters_is_delayed",
     "hooks_after_gradients",
 )
 SYNCS = ("allreduce", DEAR_PLANNED, BYTEPS)

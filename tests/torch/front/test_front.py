@@ -7,6 +7,7 @@ network keeps rubbish in a tensor while it travels and finishes late and out of 
 from __future__ import annotations
 
 import gc
+import inspect
 import threading
 import time
 import warnings
@@ -782,3 +783,91 @@ def test_gradients_of_another_type_are_named(make_network: MakeNetwork, attach: 
     with pytest.raises(UserError, match=says):
         layer(torch.ones(1, 2)).sum().backward()
     del ours
+
+
+class Sharpness(torch.optim.SGD):
+    """Evaluates its closure twice (SAM), clears gradients by itself, and takes another argument."""
+
+    def step(self, closure: Any = None, scale: float = 1.0) -> Any:  # type: ignore[override]
+        losses = [] if closure is None else [closure(), self._climb(closure)]
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.grad.mul_(scale)
+        super().step()
+        return losses, scale
+
+    def zero_grad(self) -> None:  # type: ignore[override]
+        super().zero_grad()
+
+    def state_dict(self, extra: int = 0) -> dict[str, Any]:
+        return {**super().state_dict(), "extra": extra}
+
+    @torch.no_grad()
+    def _climb(self, closure: Any) -> Tensor:
+        parameters = self.param_groups[0]["params"]
+        before = [parameter.clone() for parameter in parameters]
+        for parameter in parameters:
+            parameter.add_(parameter.grad, alpha=0.05)
+        with torch.enable_grad():
+            loss: Tensor = closure()
+        for parameter, old in zip(parameters, before, strict=True):
+            parameter.copy_(old)
+        return loss
+
+
+@pytest.mark.parametrize("separable", [None, True])
+def test_a_class_evaluates_its_closure_as_often_as_it_likes(
+    make_network: MakeNetwork, attach: Attach, separable: bool | None
+) -> None:
+    model, plain_model = pair()
+    network = make_network(seed=1, late_s=0.002)
+    ours = attach(Sharpness(model.parameters(), lr=0.1, momentum=0.9), network, separable=separable)
+    plain = Sharpness(plain_model.parameters(), lr=0.1, momentum=0.9)
+    evaluations = 0
+
+    def run(this: nn.Module, optimizer: Any, iteration: int) -> Any:
+        def closure() -> Tensor:
+            nonlocal evaluations
+            evaluations += 1
+            optimizer.zero_grad()
+            loss = loss_of(this, iteration)
+            loss.backward()
+            zeros_for_unused(plain_model)
+            return loss
+
+        if iteration == 3:
+            closure()
+            return optimizer.step(None, scale=0.5)
+        return optimizer.step(closure, scale=0.5)
+
+    for iteration in range(6):
+        found, expected = run(model, ours, iteration), run(plain_model, plain, iteration)
+        assert found == expected, iteration
+    assert evaluations == 2 * 11
+    assert network.iterations == 6
+    assert_equal(model, plain_model)
+    assert ours.state_dict(extra=7)["extra"] == 7
+    ours.load_state_dict(ours.state_dict())
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_a_class_has_a_default_of_its_own_for_set_to_none(
+    network: Any, attach: Attach, default: bool
+) -> None:
+    class Mine(torch.optim.SGD):
+        def zero_grad(self, set_to_none: bool = default) -> None:
+            super().zero_grad(set_to_none)
+
+    model = nn.Linear(2, 2)
+    ours = attach(Mine(model.parameters(), lr=0.1), network)
+    model(torch.ones(1, 2)).sum().backward()
+    ours.step()
+    ours.zero_grad()
+    assert (model.weight.grad is None) == default
+    assert list(inspect.signature(ours.zero_grad).parameters) == ["set_to_none"]
+
+
+def test_a_closure_that_cannot_be_exchanged_is_refused(network: Any, attach: Attach) -> None:
+    ours = attach(Sharpness(nn.Linear(2, 2).parameters(), lr=0.1), network, accumulation=2)
+    with pytest.raises(RuntimeError, match="and the strategy accumulates steps: compute"):
+        ours.step(lambda: torch.zeros(()))

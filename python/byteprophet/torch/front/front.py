@@ -49,8 +49,9 @@ from byteprophet.torch.front.local_sgd import OWN_STATE, LocalSgd, only_averaged
 from byteprophet.torch.front.order import ForwardOrder
 from byteprophet.torch.front.order_agreement import OrderAgreement
 from byteprophet.torch.front.slots import Slot, Transfer
+from byteprophet.torch.front.step_arguments import NO_ARGUMENTS, Closure, StepArguments
 from byteprophet.torch.front.updates import Updater
-from byteprophet.torch.front.view_step import FrozenStep, is_separable, unhooked_step
+from byteprophet.torch.front.view_step import FrozenStep, is_separable
 from byteprophet.torch.recording.layer_spans import process_layers
 from byteprophet.torch.retuning.between_steps import BetweenSteps
 from byteprophet.torch.sync.completion import SYNCHRONIZE, Call
@@ -172,44 +173,99 @@ class Front:
         """Whether any of ``parameters`` is this optimizer's."""
         return any(id(p) in self.gradients.slots for p in parameters)
 
-    def step(self, optimizer: Optimizer, *, send: bool = True, barrier: bool = False) -> None:
+    def step(
+        self,
+        optimizer: Optimizer,
+        arguments: StepArguments = NO_ARGUMENTS,
+        *,
+        send: bool = True,
+        barrier: bool = False,
+    ) -> Any:
         """Update all parameters, either now or asynchronously (see the top of the file).
 
         With ``send=False`` (``skip_synchronize``), gradients that were not submitted are used as
-        they are. With ``barrier=True``, all updates are finished when this returns.
+        they are. With ``barrier=True``, all updates are finished when this returns. Returns what
+        the optimizer's own ``step`` returns for ``arguments``, if it runs now.
         """
+        if arguments.closure is not None:
+            self._refuse_evaluating()
         if self._kept.keeps:
             self._kept.keep(self.gradients.participants())
-            return
+            return None
         if self._local:
-            self._step_locally(optimizer, barrier)
-            return
+            return self._step_locally(optimizer, arguments, barrier)
         self.settle_state(optimizer)
         self._steps += 1
         self._order.settle()
-        groups = self._groups(optimizer)
-        participants = self.gradients.participants()
-        if self.sends_missing:
-            _refuse_removed(slot for slot in participants if slot not in groups)
-        slots = [slot for slot in participants if slot in groups]
+        if arguments.closure is not None:
+            return self._step_evaluating(optimizer, arguments, arguments.closure, send)
+        slots, groups = self._taking_part(optimizer)
         self.gradients.delays.check(slots)
         if not send:
             self._kept.merge_unsent(slots)
         elif not self._has_begun(slots):
             self._kept.used()
-            unhooked_step(self._base)(optimizer)
-            return
+            return arguments.run(self._base, optimizer)
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
         send = send and self.sends_missing
+        result = None
         if barrier and not self.synchroniser.shards:
             self.gradients.collect(slots, send)
             with process_spans.span(Kind.UPDATE, "optimizer"):
-                unhooked_step(self._base)(optimizer)
+                result = arguments.run(self._base, optimizer)
         else:
             self._hand_over(optimizer, slots, groups, send)
         if barrier:
             self.finish()
         self._end_step(slots)
+        return result
+
+    def _step_evaluating(
+        self, optimizer: Optimizer, arguments: StepArguments, closure: Closure, send: bool
+    ) -> Any:
+        """Let the optimizer's own ``step`` update now, which may evaluate ``closure`` repeatedly.
+
+        Gradients are averages when an evaluation returns, and those of a backward pass before
+        ``step()`` are averages from the start. All ranks must evaluate equally often.
+        """
+        slots, _ = self._taking_part(optimizer)
+        if any(slot.unclaimed for slot in slots):
+            self.gradients.collect(slots, send)
+        evaluated_ns = process_spans.clock()
+
+        def evaluate(*positional: Any, **named: Any) -> Any:
+            nonlocal evaluated_ns
+            loss = closure(*positional, **named)
+            self.gradients.respect_cleared()
+            slots, _ = self._taking_part(optimizer)
+            if not send or self._has_begun(slots):
+                self.gradients.collect(slots, send)
+            evaluated_ns = process_spans.clock()
+            return loss
+
+        result = arguments.with_closure(evaluate).run(self._base, optimizer)
+        process_spans.add(Kind.UPDATE, "optimizer", evaluated_ns, process_spans.clock())
+        slots, _ = self._taking_part(optimizer)
+        self._end_step(slots)
+        return result
+
+    def _refuse_evaluating(self) -> None:
+        """Raise ``RuntimeError`` if not every evaluation of a closure can be exchanged."""
+        if self.accumulates or self.delays:
+            what = "accumulates steps" if self.accumulates else "delays averages"
+            raise RuntimeError(
+                f"byteprophet: {self._base.__name__} may evaluate its closure several times, and "
+                f"the strategy {what}: compute the gradients first, then call step() without a "
+                "closure"
+            )
+
+    def _taking_part(self, optimizer: Optimizer) -> tuple[list[Slot], dict[Slot, int]]:
+        """The slots that take part in a step, and the group to which each slot belongs."""
+        groups = self._groups(optimizer)
+        participants = self.gradients.participants()
+        if self.sends_missing:
+            _refuse_removed(slot for slot in participants if slot not in groups)
+        return [slot for slot in participants if slot in groups], groups
 
     def make_state(self, optimizer: Optimizer) -> None:
         """Let the optimizer's own code make its state, of the gradients as they are.
@@ -505,18 +561,18 @@ class Front:
         self.updater.wait_updated(self._order.orphans)
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
 
-    def _step_locally(self, optimizer: Optimizer, barrier: bool) -> None:
+    def _step_locally(self, optimizer: Optimizer, arguments: StepArguments, barrier: bool) -> Any:
         """Update by this rank's gradients, and average parameters if it is time for that."""
         self.settle_state(optimizer)
         self._steps += 1
         self._order.settle()
         groups = self._groups(optimizer)
         with process_spans.span(Kind.UPDATE, "optimizer"):
-            unhooked_step(self._base)(optimizer)
+            result = arguments.run(self._base, optimizer)
         # One that was frozen since the last average differs between ranks until it is averaged.
         self._trained.update(slot for slot in groups if slot.parameter.requires_grad)
         if not self._local.count():
-            return
+            return result
         slots = [slot for slot in groups if slot in self._trained]
         self._trained.clear()
         slots.sort(key=lambda slot: slot.index)
@@ -527,6 +583,7 @@ class Front:
         if barrier or not self._may_overlap(optimizer, slots):
             self.finish()
         self._end_step(slots)
+        return result
 
     def settle_state(self, optimizer: Optimizer) -> None:
         """Finish all updates, then reduce the optimizer state to this rank's current shards."""

@@ -6,6 +6,7 @@ Its methods first complete the front's outstanding updates, then call the origin
 from __future__ import annotations
 
 import copyreg
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from byteprophet.torch.front import saved_compression, sharded_state
 from byteprophet.torch.front.delays import DELAYED
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.lossy_checkpoints import makes_state, refuse_lossy
+from byteprophet.torch.front.step_arguments import StepArguments
+from byteprophet.torch.front.view_step import is_of_torch
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync import saver
 from byteprophet.torch.sync.completion import Call
@@ -134,22 +137,25 @@ def _plain_class(distributed: Any) -> type[Optimizer]:
 
 
 def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
-    def update(self: Any, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
+    evaluates_once = is_of_torch(base)  # LBFGS is refused
+
+    def update(self: Any, *positional: Any, **named: Any) -> Any:
+        arguments, loss = StepArguments(positional, named), None
+        if evaluates_once and arguments.closure is not None:
             with torch.enable_grad():
-                loss = closure()
+                loss = arguments.closure()
+            arguments = arguments.with_closure(None)
         has_post_hooks = (
             self._optimizer_step_post_hooks or torch_optimizer._global_optimizer_post_hooks
         )
-        barrier = self._barrier_at_step or bool(has_post_hooks)
-        self._front.step(self, send=self._synchronize_at_step, barrier=barrier)
-        return loss
+        barrier = self._barrier_at_step or bool(has_post_hooks) or not arguments.says_nothing
+        result = self._front.step(self, arguments, send=self._synchronize_at_step, barrier=barrier)
+        return result if loss is None else loss
 
     hooked = Optimizer.profile_hook_step(update)
 
     @stays_eager
-    def run(self: Any, closure: Callable[[], Any] | None, in_compiled: bool) -> Any:
+    def run(self: Any, in_compiled: bool, *positional: Any, **named: Any) -> Any:
         self._opt_called = True
         if makes_state():
             self._front.make_state(self)
@@ -158,17 +164,22 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
         has_pre_hooks = (
             self._optimizer_step_pre_hooks or torch_optimizer._global_optimizer_pre_hooks
         )
-        if has_pre_hooks and closure is None and self._synchronize_at_step:
+        has_closure = StepArguments(positional, named).closure is not None
+        if has_pre_hooks and not has_closure and self._synchronize_at_step:
             self._front.synchronize(_HOOKED)
-        return hooked(self, closure)
+        return hooked(self, *positional, **named)
 
-    def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self: Any, *arguments: Any, **named: Any) -> Any:
         """Update each parameter as soon as its averaged gradient has arrived.
 
         The updates use the current hyperparameters. Returns the closure's loss, if there is one.
         Within a compiled function, this causes a graph break and waits for all updates.
+
+        If the class is not one of ``torch.optim``, its own ``step`` evaluates the closure. Every
+        evaluation ends when its gradients are averages, and all updates are made before this
+        returns what the class returns. So they are with other arguments.
         """
-        return run(self, closure, torch.compiler.is_dynamo_compiling())
+        return run(self, torch.compiler.is_dynamo_compiling(), *arguments, **named)
 
     # torch's wrappers set these flags to show that hooks run and that schedulers see each step.
     step.hooked = True  # type: ignore[attr-defined]
@@ -238,14 +249,25 @@ def manage_more(optimizer: Any, parameters: Iterable[Tensor]) -> None:
 
 def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
     """Make a subclass of ``base`` whose instances hold their front in ``_front``."""
+    zeroing = inspect.signature(base.zero_grad)
 
-    def zero_grad(self: Any, set_to_none: bool = True) -> None:
-        """Clear the gradients. Those that outstanding updates need are detached instead."""
+    def zero_grad(self: Any, *arguments: Any, **named: Any) -> None:
+        """Clear the gradients. Those that outstanding updates need are detached instead.
+
+        If the class does not say what ``set_to_none`` is, this waits for the updates first.
+        """
+        bound = zeroing.bind(self, *arguments, **named)
+        bound.apply_defaults()
+        set_to_none = bound.arguments.get("set_to_none")
+        if set_to_none is None:
+            self._front.finish()
         self._front.gradients.zero(
-            optimizer_parameters(self), lambda: base.zero_grad(self, set_to_none), set_to_none
+            optimizer_parameters(self),
+            lambda: base.zero_grad(self, *arguments, **named),
+            bool(set_to_none),
         )
 
-    def state_dict(self: Any) -> dict[str, Any]:
+    def state_dict(self: Any, *arguments: Any, **named: Any) -> dict[str, Any]:
         """The whole state after all updates.
 
         All ranks must call this if it is sharded, or if gradients are compressed. It has no
@@ -257,11 +279,14 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         self._front.settle_state(self)
         _refuse_unused(self._front, "state_dict()")
         with sharded_state.whole(self, self._front.gradients):
-            state: dict[str, Any] = _with_delayed(self._front, base.state_dict(self))
+            state: dict[str, Any] = base.state_dict(self, *arguments, **named)
+        state = _with_delayed(self._front, state)
         saved_compression.add_whole(state, self._front)
         return {**state, **self._front.local.saved()}
 
-    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(
+        self: Any, state_dict: dict[str, Any], *arguments: Any, **named: Any
+    ) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished.
 
         Raises ``ValueError`` if ``sharded_state_dict()`` returned it, and it may have shards.
@@ -274,7 +299,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         delays = self._front.gradients.delays
         delayed = delays.checked(state_dict.get(DELAYED, {}), "load_state_dict()")
         since = self._front.local.checked(state_dict, "load_state_dict()")
-        base.load_state_dict(self, state_dict)
+        base.load_state_dict(self, state_dict, *arguments, **named)
         sharded_state.narrow(self, self._front.gradients)
         delays.load(delayed)
         self._front.load_local(since)
@@ -308,11 +333,16 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         Distributed.load_sharded_state_dict,
         add_param_group,
     )
+    step = _make_step(base)
+    for method in (step, zero_grad, state_dict, load_state_dict):
+        # Callers may look for arguments, as torch's GradScaler does.
+        signature = inspect.signature(getattr(base, method.__name__))
+        method.__signature__ = signature  # type: ignore[attr-defined]
     members = {
         "__doc__": base.__doc__,
         "__module__": __name__,
         "__reduce_ex__": reduce,
-        "step": _make_step(base),
+        "step": step,
     }
     # Within a compiled function these methods cause graph breaks, like those of torch's optimizers.
     members |= {method.__name__: stays_eager(method) for method in methods}

@@ -46,10 +46,15 @@ def needs_closure(base: type[Optimizer]) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
+def is_of_torch(base: type[Optimizer]) -> bool:
+    """Whether ``base`` is one of ``torch.optim``, and not a class below one of these."""
+    return base.__module__.startswith("torch.optim.")
+
+
 def is_separable(optimizer: Optimizer, base: type[Optimizer]) -> bool:
     """Whether ``base`` is known to update each parameter on its own."""
     differentiable = any(group.get("differentiable") for group in optimizer.param_groups)
-    return base.__module__.startswith("torch.optim.") and not differentiable
+    return is_of_torch(base) and not differentiable
 
 
 def is_elementwise(optimizer: Optimizer, base: type[Optimizer]) -> bool:

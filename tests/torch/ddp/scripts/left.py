@@ -62,6 +62,18 @@ def communication_hook_between_forward_and_backward() -> Iterable[Tensor]:
 
 
 @script
+def all_reduce_of_some_parameters_is_delayed() -> Iterable[Tensor]:
+    model = Net()
+    # Those of ``out`` are reduced when the gradient of ``into.weight``, the last one, is ready.
+    delayed = [(name, each) for name, each in model.named_parameters() if "out" in name]
+    ddp = wrap(
+        model, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=model.into.weight
+    )
+    train(ddp, torch.optim.SGD(model.parameters(), lr=0.1))
+    return model.parameters()
+
+
+@script
 def zero_redundancy_optimizer() -> Iterable[Tensor]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 

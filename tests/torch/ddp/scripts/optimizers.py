@@ -158,6 +158,44 @@ def closure() -> Iterable[Tensor]:
 
 
 @script
+def own_optimizer_class_that_evaluates_twice() -> Iterable[Tensor]:
+    """It also clears gradients without an argument."""
+
+    class Sam(torch.optim.AdamW):
+        def zero_grad(self) -> None:  # type: ignore[override]
+            super().zero_grad()
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> Any:
+            with torch.enable_grad():
+                first = closure()
+            parameters = [p for group in self.param_groups for p in group["params"]]
+            old = [p.clone() for p in parameters]
+            for parameter in parameters:
+                parameter.add_(parameter.grad, alpha=0.05)
+            with torch.enable_grad():
+                second = closure()
+            for parameter, before in zip(parameters, old, strict=True):
+                parameter.copy_(before)
+            super().step()
+            return first, second
+
+    model, ddp = start()
+    optimizer = Sam(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(STEPS):
+
+        def evaluate(step: int = step) -> Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(ddp, step)
+            loss.backward()
+            return loss
+
+        losses += optimizer.step(evaluate)
+    return [*losses, *model.parameters()]
+
+
+@script
 def hooks_of_the_optimizer() -> Iterable[Tensor]:
     model, ddp = start()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
