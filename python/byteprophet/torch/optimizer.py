@@ -217,7 +217,9 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     A parameter without a gradient contributes zeros. Only ``sync="ddp"`` refuses it, in ``step()``.
 
     Args:
-        optimizer: any optimizer whose ``step()`` does not need a closure.
+        optimizer: any optimizer whose ``step()`` does not need a closure. One of another class than
+            those of ``torch.optim`` may evaluate a closure several times; all ranks must do so
+            equally often.
         named_parameters: what ``model.named_parameters()`` returns, with the same names on every
             rank. By default, the names are those of ``model`` if it is given, else numbers. There
             may be parameters among them that ``add_param_group()`` adds later.

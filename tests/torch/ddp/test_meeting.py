@@ -27,22 +27,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def test_all_go_on_when_the_last_one_has_come(store: Store) -> None:
     def come(rank: int) -> str:
         time.sleep(0.05 * rank)
-        return meet(store, "1", rank, 3, "dear", patience_s=60.0)
+        return meet(store, "1", rank, 3, "dear", "come", patience_s=60.0)
 
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(come, range(3))) == ["", "", ""]
 
 
 def test_who_comes_late_gets_the_same_verdict(store: Store) -> None:
-    early = meet(store, "1", 0, 3, "dear", patience_s=0.1)
-    assert early.startswith("ranks 1 and 2 have not begun this forward pass within 0.1 s")
-    assert meet(store, "1", 1, 3, "dear", patience_s=60.0) == early
-    assert meet(store, "1", 2, 3, "dear", patience_s=60.0) == early
+    early = meet(store, "1", 0, 3, "dear", "come", patience_s=0.1)
+    assert early == "ranks 1 and 2 have not come"
+    assert meet(store, "1", 1, 3, "dear", "come", patience_s=60.0) == early
+    assert meet(store, "1", 2, 3, "dear", "come", patience_s=60.0) == early
 
 
 def test_what_ranks_say_must_be_the_same(store: Store) -> None:
     def come(rank: int) -> str:
-        return meet(store, "1", rank, 2, ("dear", "allreduce")[rank], patience_s=60.0)
+        return meet(store, "1", rank, 2, ("dear", "allreduce")[rank], "come", patience_s=60.0)
 
     with ThreadPoolExecutor(2) as threads:
         reasons = set(threads.map(come, range(2)))
@@ -84,3 +84,28 @@ def test_ranks_that_are_not_together_train_as_without_us(tmp_path: Path) -> None
         digests, said = train(way, "dear-planned")
         assert digests == plain
         assert "rank 1 has not begun this forward pass within 3 s" in said
+
+
+@pytest.mark.job
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        ("hooks", "parameter '0.weight' has a hook that runs after its gradient is computed"),
+        ("optimizes", "two optimizers hold the same parameter"),
+    ],
+)
+def test_one_rank_alone_does_not_give_the_exchange_back(tmp_path: Path, way: str, why: str) -> None:
+    lines: list[str] = []
+    spec = JobSpec(
+        command=(sys.executable, str(SCRIPT), way),
+        run_directory=tmp_path / "run",
+        servers=0,
+        environment={"BYTEPROPHET_SYNC": "dear-planned", "BYTEPROPHET_TIMEOUT_S": "6"},
+        timeout_s=100.0,
+    )
+    assert run_job(spec, lambda role, line: lines.append(f"{role}: {line}")).failed is not None
+    said = [line for line in lines if "exchange the gradients itself from here on" in line]
+    assert len(said) == 1
+    assert said[0].startswith("worker-0: ")
+    assert f"because {why}; but rank 1 has not found a reason like that" in said[0]

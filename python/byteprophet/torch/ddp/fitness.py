@@ -1,7 +1,7 @@
 """Which models stay with DistributedDataParallel's own exchange, and why.
 
-Each function returns a reason as a clause for messages, or "". The reasons depend on the script
-only, so they are the same on every rank.
+Each function returns a reason as a clause for messages, or "". Ranks may run different parts of a
+script, so one of them may have a reason that others do not have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks agree that all of them are at the same point, before ours exchanges a model's gradients.
+"""Ranks agree that all of them are at the same point, before another exchange takes gradients over.
 
 A forward pass of DistributedDataParallel needs no other rank, but taking a model over does. One
 rank may be there alone: it evaluates before it trains, or the others have no BYTEPROPHET_SYNC and
@@ -19,7 +19,9 @@ _GO_ON = "go on"
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.05
 
 
-def meet(store: Any, name: str, rank: int, size: int, says: str, patience_s: float) -> str:
+def meet(
+    store: Any, name: str, rank: int, size: int, says: str, done: str, patience_s: float
+) -> str:
     """Wait until all ranks have come, for at most ``patience_s``.
 
     Args:
@@ -28,6 +30,7 @@ def meet(store: Any, name: str, rank: int, size: int, says: str, patience_s: flo
         rank: this rank.
         size: how many ranks there are.
         says: what must be the same on all ranks.
+        done: what ranks have done that come in time, for messages: "begun the pass within 60 s".
         patience_s: the longest wait, in seconds.
 
     Returns:
@@ -45,12 +48,7 @@ def meet(store: Any, name: str, rank: int, size: int, says: str, patience_s: flo
         if time.monotonic() > end_s:
             late = [r for r in range(size) if not store.check([f"{prefix}/says/{r}"])]
             who = ranks(late) if late else "another rank has"
-            _decide(
-                store,
-                prefix,
-                f"{who} not begun this forward pass within {patience_s:g} s (BYTEPROPHET_SYNC may "
-                "have another value there, or none)",
-            )
+            _decide(store, prefix, f"{who} not {done}")
             end_s = float("inf")  # whoever decided first sets the verdict at once
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, _LONGEST_POLL_S)

@@ -50,8 +50,8 @@ class Public:
 class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
-    ``backwards``: how many backward passes have exchanged gradients since ``await_backward`` was
-    first called, or ours have.
+    ``backwards``: backward passes that exchanged gradients: counted from the first
+    ``await_backward``, and always while our synchronisers exchange them.
     ``awaits_backward``: whether the reducer expects a backward pass (see ``await_backward``).
     ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
@@ -103,7 +103,7 @@ class Model:
     def forget_reducer(self) -> bool:
         """End what ``await_backward`` began. Returns whether the reducer expects a backward pass.
 
-        Whoever calls this tells it, if need be, to expect none.
+        The caller must reset the reducer if this returns True.
         """
         for hook in self._hooks:
             hook.remove()

@@ -7,13 +7,15 @@ optimizer of our own that never steps holds the parameters that no other one hol
 reducer stays as it is. It does nothing as long as nobody tells it to expect a backward pass.
 
 A model that is unfit, and all that share an optimizer with it, keep their own exchange. Later, all
-models do, if the script asks for what only a reducer can do. That takes no message between ranks,
-because no bucket is sharded: every rank has all averages.
+models do, if the script asks for what only a reducer can do. That moves no state between ranks,
+because no bucket is sharded: every rank has all averages. But all ranks must do it at the same
+point. What DistributedDataParallel itself asks of all ranks, such as ``join()``, is taken for
+granted. Of all else, such as a hook of one parameter, ranks tell each other (``meeting.py``).
 
 The models of a trial (``trial.py``) are taken over some iterations later, and given back if ours
 are not faster. Another model may be between its forward and its backward pass then (a GAN's
-generator, at a forward pass of the discriminator). Who exchanges its gradients from now on expects
-that backward pass, and nobody else does.
+generator, at a forward pass of the discriminator). The exchange that is chosen then handles that
+outstanding backward pass; the other one ignores it.
 
 Threads: the training thread calls everything, except that ``_submit`` runs in autograd's.
 """
@@ -73,7 +75,7 @@ def before_forward(model: Model) -> None:
     if model.times_own:
         return
     if model.state is State.OURS and (reason := fitness.why_hooked(model.parameters)):
-        give_back(model, reason)
+        _give_back_together(model, reason)
     if model.state is State.NEW or (model.state is State.OURS and additions() != _seen):
         _take_new()
     if model.backward is not None:
@@ -140,20 +142,51 @@ def _absence(what: str) -> str:
     """Nothing if all ranks are at this point, else why they must stay as they are."""
     global _meetings
     _meetings += 1
+    patience_s = min(_PATIENCE_S, RuntimeSettings.from_environment().timeout_s)
+    return _meet(
+        str(_meetings),
+        f"{SYNC}={os.environ.get(SYNC, '')} and {what}",
+        f"begun this forward pass within {patience_s:g} s ({SYNC} may have another value there, or "
+        "none)",
+        patience_s,
+    )
+
+
+def _meet(name: str, says: str, done: str, patience_s: float) -> str:
     return meet(
         distributed.distributed_c10d._get_default_store(),
-        str(_meetings),
+        name,
         distributed.get_rank(),
         distributed.get_world_size(),
-        f"{SYNC}={os.environ.get(SYNC, '')} and {what}",
-        min(_PATIENCE_S, RuntimeSettings.from_environment().timeout_s),
+        says,
+        done,
+        patience_s,
     )
+
+
+def _give_back_together(model: Model, reason: str) -> None:
+    """``give_back``, for a ``reason`` that other ranks may not have.
+
+    Raises ``RuntimeError`` if they have none: they wait for this rank's part of our exchange.
+    """
+    # Half as long as the others wait for gradients, so that this is the first error.
+    patience_s = min(_PATIENCE_S, RuntimeSettings.from_environment().timeout_s / 2)
+    done = f"found a reason like that within {patience_s:g} s"
+    absence = _meet(f"{_meetings}.back", "", done, patience_s)
+    if absence:
+        raise RuntimeError(
+            "byteprophet: DistributedDataParallel must exchange the gradients itself from here on, "
+            f"because {reason}; but {absence}: do that on all ranks, or before the first forward "
+            "pass"
+        )
+    give_back(model, reason)
 
 
 def give_back(model: Model, reason: str) -> None:
     """Let ``model`` and, if ours exchange its gradients, all models exchange gradients themselves.
 
-    Gradients that were sent become averages first, and all updates are finished.
+    All ranks must call this at the same point. Gradients that were sent become averages first, and
+    all updates are finished.
     """
     if model.state is State.NEW:
         model.keeps_own_exchange(reason)
@@ -241,19 +274,20 @@ def _take_new() -> None:
     optimizers = [each for each in found.own if not isinstance(each, _Unheld)]
     fresh = [each for each in optimizers if each not in _optimizers]
     reasons = _reasons([*ours, *new], optimizers, {*fresh, *found.wrappers})
-    if not _agree(new, reasons):
+    if new and not _agree(ours, new, reasons):
         reasons = dict.fromkeys([*ours, *new], "ranks differ in what they train")
-    for each in ours:
-        if each in reasons:
-            give_back(each, reasons[each])  # and all others
-            break
-    for each in new:
-        if each in reasons:
-            each.keeps_own_exchange(reasons[each])
-    if models.all_in(State.OURS) == ours:
-        taken = [each for each in new if each.state is State.NEW]
+    leaving = next((each for each in ours if each in reasons), None)
+    if leaving is None:
+        taken = [each for each in new if each not in reasons]
         _take(taken, optimizers)
         _tell_once(taken)
+    elif new:
+        give_back(leaving, reasons[leaving])  # and all others; the ranks have agreed
+    else:
+        _give_back_together(leaving, reasons[leaving])
+    for each in new:  # only now, because one that is recorded must find the fronts of others
+        if each in reasons:
+            each.keeps_own_exchange(reasons[each])
     _seen = additions()
 
 
@@ -339,12 +373,14 @@ def _reasons(
     return reasons
 
 
-def _agree(new: Sequence[Model], reasons: Mapping[Model, str]) -> bool:
-    """Whether all ranks find the same models fit. All ranks call this together."""
-    if not new:
-        return True
+def _agree(ours: Sequence[Model], new: Sequence[Model], reasons: Mapping[Model, str]) -> bool:
+    """Whether all ranks find the same ``new`` models fit, and all ``ours`` fit, or some unfit.
+
+    All ranks call this together. One rank may keep models of ours that others have deleted.
+    """
     device = next(iter(new[0].parameters.values())).device
-    fit = torch.tensor([int(each not in reasons) for each in new], device=device)
+    stay = int(reasons.keys().isdisjoint(ours))
+    fit = torch.tensor([stay, *(int(each not in reasons) for each in new)], device=device)
     distributed.all_reduce(fit)
     size = distributed.get_world_size()
     return all(count in (0, size) for count in fit.tolist())

@@ -334,10 +334,10 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         add_param_group,
     )
     step = _make_step(base)
-    for method in (step, zero_grad, state_dict, load_state_dict):
+    own: tuple[Any, ...] = (step, zero_grad, state_dict, load_state_dict)
+    for method in own:
         # Callers may look for arguments, as torch's GradScaler does.
-        signature = inspect.signature(getattr(base, method.__name__))
-        method.__signature__ = signature  # type: ignore[attr-defined]
+        method.__signature__ = inspect.signature(getattr(base, method.__name__))
     members = {
         "__doc__": base.__doc__,
         "__module__": __name__,
