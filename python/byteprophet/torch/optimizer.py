@@ -34,6 +34,7 @@ from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.optimizer_class import Distributed, make_distributed
 from byteprophet.torch.front.view_step import is_elementwise, needs_closure
 from byteprophet.torch.live_fronts import live_fronts
+from byteprophet.torch.record import stop_unasked
 from byteprophet.torch.regions.install import install
 from byteprophet.torch.regions.root import at_first_forward
 from byteprophet.torch.retuning.between_steps import BetweenSteps
@@ -450,6 +451,7 @@ def synchronised(
     )
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing is sent
+    stop_unasked()  # from now on, the front's iterations are recorded
     if sync not in (BYTEPS, MIXED):
         lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
     changed = changes.changes_gradients or bool(changes.staleness)

@@ -40,6 +40,7 @@ from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
 from byteprophet.session import process as observing
 from byteprophet.timeline.tables import Kind
+from byteprophet.torch.ddp import models
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.recording import ddp_spans
 from byteprophet.torch.recording.ddp_buckets import called, named_parameters
@@ -85,18 +86,20 @@ class Record:
         """Record from the next forward on. Iterations count from 1.
 
         Each start writes a new file. Raises ``RuntimeError`` if this process has a
-        ``DistributedOptimizer``; use ``start_recording`` then.
+        ``DistributedOptimizer``, or our synchronisers are to exchange the gradients of the model;
+        use ``start_recording`` then.
         """
-        global _unasked
         if self._observer is not None:
             return
-        if _unasked is not None and _unasked is not self:
-            _unasked.stop()
-            _unasked = None
-        if live_fronts():
+        if _unasked is not self:
+            stop_unasked()
+        known = None
+        if isinstance(self._model, DistributedDataParallel):
+            known = models.known(self._model)
+        if live_fronts() or (known is not None and known.state is not models.State.PLAIN):
             raise RuntimeError(
                 "byteprophet: record() is for training without BytePS; this process has a "
-                "DistributedOptimizer: call start_recording()"
+                "DistributedOptimizer, or BYTEPROPHET_SYNC: call start_recording()"
             )
         rank = distributed.get_rank() if distributed.is_initialized() else 0
         consumers: list[Consumer] = [
@@ -120,7 +123,7 @@ class Record:
         else:
             hooks = (self._hook(name, p) for name, p in self._named if p.requires_grad)
             self._handles.extend(hooks)
-        self._attached = False
+        self._held = self._attached = False
         self._layers.refresh()
 
     def stop(self) -> None:
@@ -213,6 +216,14 @@ def record_unasked(model: nn.Module, sharded: ShardedModel | None = None) -> Non
     windows = Windows.parse(os.environ.get(recording.STEPS, ""), recording.STEPS)
     _unasked = Record(model, Path(wanted), windows, sharded)
     _unasked.start()
+
+
+def stop_unasked() -> None:
+    """End what ``record_unasked`` has begun, because something else records this process."""
+    global _unasked
+    if _unasked is not None:
+        _unasked.stop()
+        _unasked = None
 
 
 def record(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from byteprophet.session import process
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_events import load_events
 from byteprophet.timeline.tables import Kind, Rows
+from byteprophet.torch.ddp import models
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.record import record_unasked
 
@@ -244,6 +246,35 @@ def test_the_script_may_have_a_communication_hook(
     events = load_events(tmp_path / "run" / "events" / "spans-worker-0.arrows")
     assert len(of(events, Kind.ITERATION)) == 2
     assert not of(events, Kind.COLLECTIVE)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_model_whose_gradients_ours_exchange_is_refused(tmp_path: Path) -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+    nothing: Any = None
+    models.add(model, models.Public("dear", nothing, lambda _: None, nothing))
+    known = models.known(model)
+    assert known is not None
+    with pytest.raises(RuntimeError, match=r"or BYTEPROPHET_SYNC: call start_recording\(\)"):
+        bps.record(model, tmp_path / "run").start()
+    known.keeps_own_exchange("it is a test")
+    with bps.record(model, tmp_path / "run"):
+        model(torch.ones(1, 3)).sum().backward()
+    assert (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_start_after_a_micro_batch_begins_an_iteration(tmp_path: Path) -> None:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+    record = bps.record(model, tmp_path / "run")
+    record.start()
+    with model.no_sync():
+        model(torch.ones(1, 3)).sum().backward()
+    record.stop()
+    with record:
+        model(torch.ones(1, 3)).sum().backward()
+    events = load_events(tmp_path / "run" / "events" / "spans-worker-0~2.arrows")
+    assert [row["iteration"] for _, row in of(events, Kind.ITERATION)] == [1]
 
 
 @pytest.mark.usefixtures("alone")
