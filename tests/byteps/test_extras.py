@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ import pytest
 from byteprophet import _core
 from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
 from byteprophet.launcher.forked_process import Process
+from byteprophet.session.monitoring import PROBE_VARIABLE
 
 from ..python_process import start_python
 from ..thorough import by_default
@@ -36,6 +37,9 @@ def run(
     servers: int = 2,
     timeout_s: str = "60",
     echo: Callable[[str], None] | None = None,
+    arguments: Sequence[str] = (),
+    workers: int = 2,
+    probe: str = "0",
 ) -> tuple[JobResult, list[str]]:
     """A job, and its lines. ``echo`` gets each of them, too, when it comes."""
     lines: list[str] = []
@@ -46,12 +50,13 @@ def run(
             echo(line)
 
     spec = JobSpec(
-        command=(sys.executable, str(HERE / script)),
+        command=(sys.executable, str(HERE / script), *arguments),
         run_directory=folder,
+        workers=workers,
         servers=servers,
         scheduler=scheduler,
         partition_bytes=PARTITION_BYTES,
-        environment={"BYTEPROPHET_TIMEOUT_S": timeout_s},
+        environment={"BYTEPROPHET_TIMEOUT_S": timeout_s, PROBE_VARIABLE: probe},
         timeout_s=150.0,
     )
     return run_job(spec, take), lines
@@ -110,6 +115,28 @@ def test_workers_leave_and_join(tmp_path: Path) -> None:
     assert (len(together), len(alone), len(joined)) == (2, 1, 2)
     assert together[0] == together[1]
     assert joined[0] == joined[1]
+
+
+def test_a_worker_joins_one_that_began_alone(tmp_path: Path) -> None:
+    """Both probe the network, although one worker alone could not."""
+    newcomers: list[Process[str]] = []
+    start = functools.partial(start_newcomer, newcomers)
+    result, lines = run(
+        "resizing_worker.py",
+        tmp_path,
+        "prophet",
+        servers=1,
+        echo=start,
+        arguments=("alone",),
+        workers=1,
+        probe="1",
+    )
+    assert result.failed is None, lines
+    (newcomer,) = newcomers
+    lines += newcomer.communicate(timeout=60)[0].splitlines()
+    joined = re.findall(r"after 8 steps, rank (\d): (\w+)", "\n".join(lines))
+    assert sorted(rank for rank, _ in joined) == ["0", "1"]
+    assert joined[0][1] == joined[1][1]
 
 
 def test_suspending_alone_is_an_error(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
         )
     ops.resume(num_workers, num_servers, global_rank, context)
     _observe()
+    if probe.wanted():
+        probe.run()
     for front in live_fronts():
         front.agree_again()
 

@@ -1,5 +1,7 @@
 """With BYTEPROPHET_PROBE=1, measures the network before the job, through BytePS itself.
 
+It does so again when workers resume, because one that has just joined does it, too.
+
 All ranks push and pull a few test tensors for about a quarter of a second. A small tensor sent
 alone shows the delay. Many tensors sent at once show the bandwidth and the cost of a message. All
 of them pass through the policy, so a policy that learns from acknowledgements starts with an
@@ -39,10 +41,8 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
 def run() -> None:
     """Run the probe. Every rank must call this at the same place.
 
-    In a job of one rank, it does nothing.
+    In a job of one rank, it only declares its tensors, because another rank may join later.
     """
-    if int(ops.size()) == 1:
-        return
     tensors = {
         f"byteprophet.probe.{size_bytes}.{number}": torch.zeros(size_bytes // 4)
         for size_bytes in _SIZES_BYTES
@@ -50,6 +50,8 @@ def run() -> None:
     }
     for name in tensors:
         ops.declare(name)
+    if int(ops.size()) == 1:
+        return
     clock_name, clock = next(iter(tensors.items()))
     _push_pull(tensors)  # the first push of a key is a barrier, so it is not timed
     begun_s = time.monotonic()

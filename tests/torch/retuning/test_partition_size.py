@@ -86,6 +86,19 @@ def test_after_resuming_it_starts_anew(make_network: Callable[..., Any]) -> None
         size.restart()
 
 
+def test_after_a_new_optimizer_is_made_it_follows_that_one(
+    make_network: Callable[..., Any],
+) -> None:
+    rank = make_network(size=1).rank()
+    size = PartitionSize(rank, START, timeout_s=20.0)
+    for owner, wish in (("head", FOURFOLD), ("whole", DOUBLE)):
+        rank.preferred_bytes = wish
+        size.declare()
+        for _ in range(4):
+            size.after_step(owner, agreed=True)
+        assert rank.reconfigured[-1] == {"partition_bytes": wish}
+
+
 def test_a_rank_that_is_gone_is_said(make_network: Callable[..., Any]) -> None:
     size = PartitionSize(make_network(size=2).rank(), START, timeout_s=0.2)
     size.declare()

@@ -129,6 +129,15 @@ def test_only_the_first_optimizer_counts(ranks: list[Rank], together: Together) 
     assert [iteration for iteration, _ in ranks[0].tuning.applied] == [1, WINDOW + 1]
 
 
+def test_a_new_optimizer_goes_on_with_the_search(ranks: list[Rank], together: Together) -> None:
+    together(lambda rank: rank.train(WINDOW + 1))
+    for rank in ranks:
+        rank.tuning.declare()
+    together(lambda rank: rank.train(WINDOW * (TRIALS - 1) + 1, owner="second"))
+    assert ranks[0].tuning.settled
+    assert ranks[0].member.reconfigured[-1] == BEST
+
+
 @pytest.mark.parametrize(
     ("steps", "repeats"),
     [

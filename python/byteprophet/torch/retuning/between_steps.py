@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+DRAIN_S = 10.0
+"""How long the end of a job waits for a message that may never arrive."""
+
 
 class BetweenSteps(Protocol):
     """Changes settings between two steps. The training thread calls all methods."""
@@ -19,8 +22,8 @@ class BetweenSteps(Protocol):
         """Called after each step of the optimizer ``owner``.
 
         ``agreed`` says whether all ranks have agreed on its order. If one object serves several
-        optimizers, only the steps of the first one count. Raises ``RuntimeError`` if other ranks do
-        not answer.
+        optimizers, only the steps of one count: the one that steps first after ``declare``. Raises
+        ``RuntimeError`` if other ranks do not answer.
         """
 
     def restart(self) -> None:

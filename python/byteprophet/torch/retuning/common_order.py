@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from byteprophet.torch.retuning.between_steps import DRAIN_S
 from byteprophet.torch.retuning.seldom import Seldom
 from byteprophet.torch.sync.agreement import Announcement, Table
 from byteprophet.torch.sync.order_planner import OrderPlanner
@@ -40,7 +41,6 @@ _EARLY = 5  # steps
 _MOST = 2048
 """Tensors in an order. The message always has room for so many, because all ranks declare it before
 they know how many there are."""
-_DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 
 
 class _Summary(NamedTuple):
@@ -92,7 +92,7 @@ class CommonOrder:
         """See ``BetweenSteps``."""
         for message in (self._known, self._times):
             if message is not None:
-                message.arrives_within(_DRAIN_S)
+                message.arrives_within(DRAIN_S)
 
     def after_step(self, owner: str, agreed: bool) -> None:
         """See ``BetweenSteps``. Steps are counted from the first one with an agreed order."""

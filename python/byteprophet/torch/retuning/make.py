@@ -36,10 +36,10 @@ def between_steps(
     ``given`` is the strategy in ``settings.strategy``. Returns None if no settings are changed.
     Raises ``UserError`` if ``settings.tune`` is invalid.
     """
-    if sync == "byteps":
-        return process_between_steps(settings.tune, settings.timeout_s)
     if synchroniser.size == 1:
         return None
+    if sync == "byteps":
+        return process_between_steps(settings.tune, settings.timeout_s)
     if sync == MIXED:
         from byteprophet.torch.retuning.two_transports import routed_between_steps
         from byteprophet.torch.sync.routing_synchroniser import RoutingSynchroniser
@@ -71,14 +71,15 @@ def between_steps(
 def process_between_steps(tune: str, timeout_s: float) -> BetweenSteps | None:
     """Make the object for this process. ``tune`` is the value of BYTEPROPHET_TUNE.
 
-    Returns None if nothing is sent, if nothing is scheduled, or if the settings stay as they are.
-    Raises ``UserError`` if ``tune`` is invalid.
+    Call this in a job of several ranks only. The result stays the same when ranks leave or join.
+    Returns None if nothing is scheduled, or if the settings stay as they are. Raises ``UserError``
+    if ``tune`` is invalid.
     """
     from byteprophet.torch.sync.byteps_synchroniser import process_synchroniser
 
     scheduler, synchroniser = _plugin.wanted_scheduler(), process_synchroniser()
     plugin = _plugin.load()
-    if scheduler is None or plugin is None or synchroniser.size == 1:
+    if scheduler is None or plugin is None:
         return None
     overrides = _core.parse_settings(os.environ["BYTEPROPHET_SETTINGS"])  # load() has set it
     settings, _ = schedulers.resolve(scheduler, overrides)

@@ -14,6 +14,7 @@ Threads: everything here runs in the training thread.
 
 from __future__ import annotations
 
+from byteprophet.torch.retuning.between_steps import DRAIN_S
 from byteprophet.torch.retuning.seldom import Seldom
 from byteprophet.torch.sync.agreement import Collection
 from byteprophet.torch.sync.synchroniser import Synchroniser
@@ -21,7 +22,6 @@ from byteprophet.torch.sync.synchroniser import Synchroniser
 _NAME = "byteprophet.partition"
 _PARTITION = "partition_bytes"
 _WHAT = "partition sizes that ranks would like"
-_DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 
 
 class PartitionSize:
@@ -40,8 +40,9 @@ class PartitionSize:
         self.restart()
 
     def declare(self) -> None:
-        """See ``BetweenSteps``."""
+        """See ``BetweenSteps``. The optimizer that steps first from now on counts steps."""
         self._synchroniser.declare([_NAME])
+        self._owner = None
 
     def restart(self) -> None:
         """See ``BetweenSteps``."""
@@ -52,7 +53,7 @@ class PartitionSize:
     def drain(self) -> None:
         """See ``BetweenSteps``."""
         if self._message is not None:
-            self._message.arrives_within(_DRAIN_S)
+            self._message.arrives_within(DRAIN_S)
 
     def after_step(self, owner: str, agreed: bool) -> None:
         """See ``BetweenSteps``. Steps are counted from the first one with an agreed order."""

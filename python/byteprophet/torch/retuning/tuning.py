@@ -12,8 +12,9 @@ the previous settings still affect. Rank 0 can stand for all: each iteration nee
 gradients, so ranks are never further apart than one iteration, and their times are otherwise equal.
 The median is used because a single disturbed iteration would decide the mean of a window of ten.
 
-Only the steps of the first optimizer that steps are counted. The changes apply to the one policy of
-the process, and to the partitions of all optimizers' gradients.
+Only the steps of one optimizer are counted: the one that steps first after the last one was made.
+The changes apply to the one policy of the process, and to the partitions of all optimizers'
+gradients.
 
 Threads: everything here runs in the training thread.
 """
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 
+from byteprophet.torch.retuning.between_steps import DRAIN_S
 from byteprophet.torch.sync.agreement import Announcement
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.tune.journal import Journal
@@ -33,7 +35,6 @@ from byteprophet.tune.search import Search
 from byteprophet.tune.space import Settings
 
 _NAME = "byteprophet.tuning"
-_DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 
 
 class Tuning:
@@ -72,8 +73,9 @@ class Tuning:
         return self._ended
 
     def declare(self) -> None:
-        """See ``BetweenSteps``."""
+        """See ``BetweenSteps``. The optimizer that steps first from now on counts steps."""
         self._synchroniser.declare([_NAME])
+        self._owner = None
 
     def restart(self) -> None:
         """See ``BetweenSteps``."""
@@ -83,7 +85,7 @@ class Tuning:
     def drain(self) -> None:
         """See ``BetweenSteps``."""
         if self._message is not None:
-            self._message.arrives_within(_DRAIN_S)
+            self._message.arrives_within(DRAIN_S)
 
     def after_step(self, owner: str, agreed: bool) -> None:
         """See ``BetweenSteps``."""
