@@ -30,7 +30,7 @@ from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
 from byteprophet.torch.ddp import models, patches
 from byteprophet.torch.ddp.backward import ModelRules, as_its_reducer
-from byteprophet.torch.ddp.optimizers import optimizers_of
+from byteprophet.torch.ddp.optimizers import note_all, optimizers_of
 from byteprophet.torch.ddp.trial import process_trial
 from byteprophet.torch.front.backward_rules import SharedRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
@@ -171,6 +171,7 @@ def _measure_regions(model: parallel.DistributedDataParallel, settings: RuntimeS
     """
     from byteprophet.torch.regions.probe import measure_model_and_end
 
+    note_all()
     if settings.region_memory:
         if model.static_graph:
             raise UserError("memory: what an iteration takes under static_graph=True is not known")

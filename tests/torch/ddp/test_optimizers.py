@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -56,6 +57,8 @@ def test_what_is_added_of_watched_parameters_is_counted(monkeypatch: pytest.Monk
     monkeypatch.setattr(Optimizer, "add_param_group", Optimizer.add_param_group)  # put back later
     watched = nn.Linear(2, 2)
     known = {id(parameter) for parameter in watched.parameters()}
+    monkeypatch.setattr(optimizers, "note_all", optimizers.note_all.__wrapped__)
+    monkeypatch.setattr(optimizers, "_watches", optimizers._watches)
     optimizers.watch_additions(lambda parameter: id(parameter) in known)
     before = optimizers.additions()
     made = SGD(nn.Linear(2, 2).parameters(), lr=1.0)
@@ -65,6 +68,20 @@ def test_what_is_added_of_watched_parameters_is_counted(monkeypatch: pytest.Monk
     assert [group["lr"] for group in made.param_groups] == [1.0, 1.0]
     SGD(watched.parameters(), lr=1.0)
     assert optimizers.additions() == before + 2
+
+
+def test_frozen_optimizers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Optimizer, "add_param_group", Optimizer.add_param_group)  # put back later
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    before = SGD(net[0].parameters(), lr=1.0)
+    optimizers.note_all.__wrapped__()
+    after = SGD(net[1].parameters(), lr=1.0)
+    gc.freeze()
+    try:
+        found = optimizers_of([id(parameter) for parameter in net.parameters()])
+    finally:
+        gc.unfreeze()
+    assert found.own == (before, after)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from torch.nn.parallel.distributed import _find_tensors
 
 from byteprophet.errors import warn
 from byteprophet.torch.ddp import models, takeover
+from byteprophet.torch.ddp.optimizers import note_all
 from byteprophet.torch.sync.patience import Patience
 from byteprophet.torch.tensors.compiling import stays_eager
 
@@ -37,6 +38,7 @@ _patience = Patience()  # with the broadcast of buffers
 @functools.cache
 def install() -> None:
     """Change the methods. This takes effect once per process."""
+    note_all()
     kind: Any = DistributedDataParallel
     kind._pre_forward = _before(kind._pre_forward)
     kind._post_forward = _after(kind._post_forward)

@@ -214,7 +214,9 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                     "byteprophet: GradScaler cannot be used with a strategy that delays averages: "
                     "they have the scale, and may have the overflow, of an earlier iteration"
                 )
-            if any(front.local and front.manages(parameters) for front in live_fronts()):
+            if any(
+                front.averages_parameters and front.manages(parameters) for front in live_fronts()
+            ):
                 raise RuntimeError(
                     "byteprophet: GradScaler cannot be used with local SGD: a rank that skips a "
                     "step would average parameters at another one"

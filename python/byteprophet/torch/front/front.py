@@ -347,8 +347,13 @@ class Front:
         return bool(self.gradients.delays)
 
     @property
+    def averages_parameters(self) -> bool:
+        """Whether parameters are averaged in place of gradients."""
+        return bool(self._local)
+
+    @property
     def local(self) -> LocalSgd:
-        """Whether parameters are averaged in place of gradients, and when."""
+        """When parameters are averaged in place of gradients, if they are."""
         return self._local
 
     def warn_saved(self, parameters: Iterable[Tensor]) -> None:

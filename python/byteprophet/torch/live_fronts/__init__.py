@@ -55,7 +55,7 @@ class LiveFront(Protocol):
         ...
 
     @property
-    def local(self) -> object:
+    def averages_parameters(self) -> bool:
         """Whether parameters are averaged in place of gradients."""
         ...
 
