@@ -103,7 +103,7 @@ class Model:
     def forget_reducer(self) -> bool:
         """End what ``await_backward`` began. Returns whether the reducer expects a backward pass.
 
-        The caller must reset the reducer if this returns True.
+        A caller that takes the gradients over must then reset the reducer.
         """
         for hook in self._hooks:
             hook.remove()
