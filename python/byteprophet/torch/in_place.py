@@ -33,6 +33,7 @@ from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.front.step_arguments import StepArguments
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.record import record_unasked
 from byteprophet.torch.recording.ddp_buckets import InPlace
@@ -140,9 +141,10 @@ class _Exchange:
         This is a hook before ``step(*arguments, **options)``. Where a closure makes the gradients,
         it returns ``step()`` another one, which looks at them when it has made them.
         """
-        this, *given = arguments
-        closure = given[0] if given else options.get("closure")
-        if not callable(closure):
+        this, *positional = arguments
+        given = StepArguments(tuple(positional), options)
+        closure = given.closure
+        if closure is None:
             self._check(optimizer)
             return None
 
@@ -151,9 +153,8 @@ class _Exchange:
             self._check(optimizer)
             return loss
 
-        if given:
-            return (this, checked, *given[1:]), options
-        return arguments, {**options, "closure": checked}
+        given = given.with_closure(checked)
+        return (this, *given.positional), {**given.named}
 
     def _check(self, optimizer: Optimizer) -> None:
         """Raise ``RuntimeError`` if the gradients of ``optimizer`` are not averages."""
