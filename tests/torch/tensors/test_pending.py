@@ -333,9 +333,10 @@ def test_debug_tells_parameters_of_one_storage_apart(network: Any, attach: Attac
     attach(optimizer, network, named=model.named_parameters())
     for iteration in range(3):
         optimizer.zero_grad()
+        loss = model()  # after the last iteration's gradients, which must not be held
         if iteration == 2:
             network.hold(lambda name: name == "Gradient.second")
-        model().backward()
+        loss.backward()
         optimizer.step()
     model.first.sum()
     with pytest.raises(RuntimeError, match="uses the memory of parameter 'second'"):
