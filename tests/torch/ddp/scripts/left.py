@@ -69,7 +69,12 @@ def all_reduce_of_some_parameters_is_delayed() -> Iterable[Tensor]:
     ddp = wrap(
         model, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=model.into.weight
     )
-    train(ddp, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(ddp, step).backward()
+        distributed.barrier()  # waits for what was begun before: torch itself does not, on CPUs
+        optimizer.step()
     return model.parameters()
 
 
