@@ -147,6 +147,15 @@ def refused_other(name: str) -> str:
     return ""
 
 
+def said_by_step(optimizer: torch.optim.Optimizer) -> str:
+    """What ``step()`` raises; "" if nothing."""
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def called() -> str:
     """What is said at the first step() without a forward pass of the model itself."""
     model = Model()
@@ -158,11 +167,7 @@ def called() -> str:
     with optimizer.no_sync():
         model(torch.ones(8, 6)).sum().backward()
     model.forward(torch.ones(8, 6)).sum().backward()
-    try:
-        optimizer.step()
-    except RuntimeError as error:
-        return str(error)
-    return ""
+    return said_by_step(optimizer)
 
 
 def unused(name: str) -> str:
@@ -178,11 +183,7 @@ def unused(name: str) -> str:
     else:
         model.forward = model[1].forward  # type: ignore[method-assign]
     model(torch.ones(2, 3)).sum().backward()
-    try:
-        optimizer.step()
-    except RuntimeError as error:
-        return str(error)
-    return ""
+    return said_by_step(optimizer)
 
 
 def by_closure(name: str) -> str:
@@ -215,11 +216,7 @@ def by_hand() -> str:
     optimizer = bps.DistributedOptimizer(plain, sync="ddp")
     optimizer.step()  # without gradients, there is nothing to say
     functional.linear(torch.ones(2, 6), model.first.weight, model.first.bias).sum().backward()
-    try:
-        optimizer.step()
-    except RuntimeError as error:
-        return str(error)
-    return ""
+    return said_by_step(optimizer)
 
 
 def in_other_order() -> str:
@@ -264,11 +261,7 @@ def thawed() -> str:
     optimizer = bps.DistributedOptimizer(plain, model=model, sync="ddp")
     optimizer.step()
     model.first.requires_grad_(True)
-    try:
-        optimizer.step()
-    except RuntimeError as error:
-        return str(error)
-    return ""
+    return said_by_step(optimizer)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFERS
 from byteprophet.whole_files import check_no_link
 from byteprophet.workload import to_toml
-from byteprophet.workload.run_config import read_run_config
+from byteprophet.workload.run_config import read_run_config, server_limits_bps
 
 _WARMUP = 5  # iterations in which a policy does not know the link yet
 
@@ -134,10 +134,8 @@ def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
     window = waits.window_bytes(settings, recorded, link_bps)
     allowed = None
     if window is not None:
-        slowest = min(config["server_bandwidth_bps"].values(), default=None)
-        server_bps = link_bps / config["servers"]
-        if slowest is not None:
-            server_bps = min(server_bps, slowest * PAYLOAD_SHARE / config["workers"])
+        limits_bps = [each / config["workers"] for each in server_limits_bps(config) if each]
+        server_bps = min([link_bps / config["servers"], *limits_bps])
         allowed = int(waits.allowed_wait_ns(window, config["partition_bytes"], server_bps))
     return {**found, "window_bytes": window, "allowed_ns": allowed}
 

@@ -47,6 +47,7 @@ from byteprophet.torch.tensors.naming import check_named, optimizer_parameters
 from byteprophet.torch.torch_exchange import Calls, check_group, give_calls, unknown_model
 
 _SYNC = f"sync={FSDP2!r}"
+_NEWEST = ("set_reduce_scatter_unused_params", "reset_iter_state")  # torch 2.13 has both
 
 
 class _Sharding:
@@ -276,9 +277,6 @@ def _refuse_to_copy(_protocol: object) -> NoReturn:
         f"byteprophet: {_SYNC}: the optimizer cannot be pickled or copied, because each rank has "
         "shards only: save its state_dict(), or its sharded_state_dict()"
     )
-
-
-_NEWEST = ("set_reduce_scatter_unused_params", "reset_iter_state")  # torch 2.13 has both
 
 
 def _refuse(model: nn.Module) -> None:

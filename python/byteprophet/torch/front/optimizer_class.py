@@ -164,8 +164,8 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
         has_pre_hooks = (
             self._optimizer_step_pre_hooks or torch_optimizer._global_optimizer_pre_hooks
         )
-        has_closure = StepArguments(positional, named).closure is not None
-        if has_pre_hooks and not has_closure and self._synchronize_at_step:
+        synchronizes = has_pre_hooks and self._synchronize_at_step
+        if synchronizes and StepArguments(positional, named).closure is None:
             self._front.synchronize(_HOOKED)
         return hooked(self, *positional, **named)
 

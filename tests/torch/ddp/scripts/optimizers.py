@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -141,19 +141,24 @@ def sharpness_aware_wrapper() -> Iterable[Tensor]:
     return model.parameters()
 
 
+def evaluation(optimizer: torch.optim.Optimizer, ddp: Any, step: int) -> Callable[[], Tensor]:
+    """The closure of a step."""
+
+    def evaluate() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(ddp, step)
+        loss.backward()
+        return loss
+
+    return evaluate
+
+
 @script
 def closure() -> Iterable[Tensor]:
     model, ddp = start()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
-
-        def evaluate(step: int = step) -> Tensor:
-            optimizer.zero_grad()
-            loss = loss_of(ddp, step)
-            loss.backward()
-            return loss
-
-        optimizer.step(evaluate)
+        optimizer.step(evaluation(optimizer, ddp, step))
     return model.parameters()
 
 
@@ -184,14 +189,7 @@ def own_optimizer_class_that_evaluates_twice() -> Iterable[Tensor]:
     optimizer = Sam(model.parameters(), lr=0.01)
     losses = []
     for step in range(STEPS):
-
-        def evaluate(step: int = step) -> Tensor:
-            optimizer.zero_grad()
-            loss = loss_of(ddp, step)
-            loss.backward()
-            return loss
-
-        losses += optimizer.step(evaluate)
+        losses += optimizer.step(evaluation(optimizer, ddp, step))
     return [*losses, *model.parameters()]
 
 
