@@ -26,9 +26,11 @@ void Links::AddConnection(std::span<const int32_t> route, std::span<const int32_
   for (size_t at = 0; at < route.size(); ++at) {
     const int32_t link = route[at];
     const bool is_first = at == 0;
+    const Link& limit = links_[static_cast<size_t>(link)];
     slots_.push_back(
         {static_cast<uint32_t>(link), number, 0, weights.empty() ? kWhole : weights[at]});
-    (is_first ? connection.by_first : by_later) |= links_[static_cast<size_t>(link)].rate > 0;
+    (is_first ? connection.by_first : by_later) |= limit.rate > 0;
+    connection.burst_limited |= limit.rate > 0 && limit.most == 0;
   }
   connection.limited = connection.by_first || by_later;
   connection.by_first = connection.by_first && !by_later;
@@ -42,13 +44,17 @@ Links::Work Links::Saved(const Link& link, TimeNs now) {
                                               static_cast<Work>(link.rate));
 }
 
-int64_t Links::Burst(size_t number, int64_t bytes, TimeNs now) {
+int64_t Links::TakeBurst(size_t number, int64_t bytes, TimeNs now) {
   const Connection& connection = connections_[number];
   Work at_once = static_cast<Work>(bytes) * kWorkPerByte;
+  bool has_bursts = false;
   for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
     const Link& link = links_[slots_[slot].link];
-    if (link.rate > 0) at_once = std::min(at_once, Saved(link, now));
+    if (link.most == 0) continue;
+    has_bursts = true;
+    at_once = std::min(at_once, Saved(link, now));
   }
+  if (!has_bursts) return 0;
   const Work passed = at_once / kWorkPerByte;
   for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
     Link& link = links_[slots_[slot].link];
@@ -56,19 +62,24 @@ int64_t Links::Burst(size_t number, int64_t bytes, TimeNs now) {
     link.saved = Saved(link, now) - passed * kWorkPerByte;
     link.saved_at = now;
   }
-  return bytes - static_cast<int64_t>(passed);
+  return static_cast<int64_t>(passed);
 }
 
 void Links::StartCost(size_t connection, TimeNs cost_ns, TimeNs now) {
   const Link& first = links_[slots_[connections_[connection].first_slot].link];
-  Start(connection, true, static_cast<Work>(cost_ns) * static_cast<Work>(RateOf(first)), now);
+  const Work work = static_cast<Work>(cost_ns) * static_cast<Work>(RateOf(first));
+  Start(connection, Phase::kCost, work, now);
 }
 
 void Links::StartBytes(size_t connection, int64_t bytes, TimeNs now) {
-  Start(connection, false, static_cast<Work>(bytes) * kWorkPerByte, now);
+  Start(connection, Phase::kBytes, static_cast<Work>(bytes) * kWorkPerByte, now);
 }
 
-void Links::Start(size_t number, bool cost, Work work, TimeNs now) {
+void Links::StartBurst(size_t connection, int64_t bytes, TimeNs now) {
+  Start(connection, Phase::kBurst, static_cast<Work>(bytes) * kWorkPerByte, now);
+}
+
+void Links::Start(size_t number, Phase phase, Work work, TimeNs now) {
   Connection& connection = connections_[number];
   connection.work = work;
   connection.settled = now;
@@ -76,15 +87,15 @@ void Links::Start(size_t number, bool cost, Work work, TimeNs now) {
   ends_.push_back(end);
   Lift(ends_.size() - 1, end);
   if (std::exchange(connection.over, false)) {
-    if (connection.cost == cost || connection.by_first) {
-      GoOn(connection, cost, now);
+    if (connection.phase == phase || connection.by_first) {
+      GoOn(connection, phase, now);
       return SetEnd(connection);
     }
     Leave(connection, now);
   }
   connection.rate = 0;
   connection.speed = 0;
-  Enter(connection, cost, now);
+  Enter(connection, phase, now);
 }
 
 size_t Links::Take() {
@@ -97,14 +108,16 @@ size_t Links::Take() {
   return number;
 }
 
-void Links::Enter(Connection& connection, bool cost, TimeNs now) {
-  connection.cost = cost;
+void Links::Enter(Connection& connection, Phase phase, TimeNs now) {
+  const bool cost = phase == Phase::kCost;
+  connection.phase = phase;
   connection.phase_end = cost ? connection.first_slot + 1 : connection.route_end;
   connection.limits = 0;
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
-    Use(link, now);
     slots_[slot].position = kNotSharing;
+    if (!Uses(slots_[slot])) continue;
+    Use(link, now);
     if (!cost && link.rate == 0) continue;
     ++connection.limits;
     slots_[slot].position = static_cast<uint32_t>(link.sharing.size());
@@ -115,8 +128,9 @@ void Links::Enter(Connection& connection, bool cost, TimeNs now) {
 }
 
 // With the rate that the phase before had.
-void Links::GoOn(Connection& connection, bool cost, TimeNs now) {
-  if (std::exchange(connection.cost, cost) == cost) return;
+void Links::GoOn(Connection& connection, Phase phase, TimeNs now) {
+  if (std::exchange(connection.phase, phase) == phase) return;
+  const bool cost = phase == Phase::kCost;
   for (uint32_t slot = connection.first_slot + 1; slot < connection.route_end; ++slot) {
     Link& link = links_[slots_[slot].link];
     slots_[slot].position = kNotSharing;
@@ -128,6 +142,7 @@ void Links::GoOn(Connection& connection, bool cost, TimeNs now) {
 void Links::Leave(Connection& connection, TimeNs now) {
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
+    if (!Uses(slots_[slot])) continue;
     Unuse(link, now);
     const uint32_t position = slots_[slot].position;
     if (position == kNotSharing) continue;

@@ -10,6 +10,9 @@
 // its route crosses the link twice, or where only a part of its bytes does. What is even is the
 // rate, not what is taken. A connection that is slowed keeps its share of links but needs longer.
 //
+// A link may have a burst: what it has saved while idle passes it at once. These bytes are a phase
+// of their own, on the other limited links of the route only.
+//
 // Rates are worked out once per time at which anything has changed (Settle), and only for the flows
 // that the change can concern: those joined to it by links that they share. Little is worked out
 // where flows share one link only or have theirs to themselves, nothing where a flow takes the
@@ -53,11 +56,15 @@ class Links {
   bool Limits(size_t connection) const { return connections_[connection].limited; }
   // Whether any link has a burst.
   bool bursts() const { return bursts_; }
-  // What is left of so many bytes after what passes at once.
-  int64_t Burst(size_t connection, int64_t bytes, TimeNs now);
-  // Begin a phase; both need more than 0, StartBytes a connection that is limited.
+  // Takes from the links' bursts what they have of so many bytes, and returns how many these are.
+  int64_t TakeBurst(size_t connection, int64_t bytes, TimeNs now);
+  // Whether a link without a burst limits the bytes of a burst; else they take no time.
+  bool LimitsBurst(size_t connection) const { return connections_[connection].burst_limited; }
+  // Begin a phase; all need more than 0, StartBytes a connection that is limited, and StartBurst one
+  // whose bursts are.
   void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
   void StartBytes(size_t connection, int64_t bytes, TimeNs now);
+  void StartBurst(size_t connection, int64_t bytes, TimeNs now);
 
   // From now on until it is called again, work takes kWhole + `slowdown` parts of kWhole as long.
   void SetSlowdown(size_t connection, int32_t slowdown, TimeNs now);
@@ -87,6 +94,8 @@ class Links {
   static constexpr uint32_t kNotSharing = ~uint32_t{0};
   static constexpr int64_t kStale = -1;
 
+  enum class Phase : uint8_t { kCost, kBytes, kBurst };
+
   // One connection on one link; slots of a route follow each other.
   struct Slot {
     uint32_t link = 0;
@@ -101,7 +110,8 @@ class Links {
     uint32_t limits = 0;     // links that the phase shares
     bool limited = false;
     bool by_first = false;  // its first link limits it, and no other does
-    bool cost = false;      // the phase is one
+    bool burst_limited = false;
+    Phase phase = Phase::kBytes;
     bool over = false;      // the phase has ended since the last Settle, and no other has begun
     int64_t rate = 0;       // its share
     int64_t speed = 0;      // at which its work is done
@@ -147,9 +157,13 @@ class Links {
   int64_t PartsOf(const Link& link) const { return RateOf(link) * kWhole; }
 
   static Work Saved(const Link& link, TimeNs now);
-  void Start(size_t connection, bool cost, Work work, TimeNs now);
-  void Enter(Connection& connection, bool cost, TimeNs now);
-  void GoOn(Connection& connection, bool cost, TimeNs now);
+  // Whether the phase of the slot's connection uses the slot's link.
+  bool Uses(const Slot& slot) const {
+    return connections_[slot.connection].phase != Phase::kBurst || links_[slot.link].most == 0;
+  }
+  void Start(size_t connection, Phase phase, Work work, TimeNs now);
+  void Enter(Connection& connection, Phase phase, TimeNs now);
+  void GoOn(Connection& connection, Phase phase, TimeNs now);
   void Leave(Connection& connection, TimeNs now);
   void Leave(TimeNs now);
   void Use(Link& link, TimeNs now) {

@@ -32,7 +32,9 @@ constexpr int64_t kPatience = 100'000;
 // The flow that a connection has.
 struct Flow {
   int32_t operation = -1;
-  bool in_cost = false;  // the first link bears its cost now
+  bool in_cost = false;    // the first link bears its cost now
+  bool in_burst = false;   // links without a burst bear those bytes that others have carried at once
+  int64_t rest_bytes = 0;  // of the operation, after its burst
 };
 
 class Replayer {
@@ -105,9 +107,12 @@ class Replayer {
       return true;
     }
     if (links_.next_ns() == now_) {
-      Flow& flow = flows_[links_.Take()];
+      const size_t connection = links_.Take();
+      Flow& flow = flows_[connection];
       if (std::exchange(flow.in_cost, false)) {
         BeginBytes(flow.operation);
+      } else if (std::exchange(flow.in_burst, false) && flow.rest_bytes > 0) {
+        links_.StartBytes(connection, flow.rest_bytes, now_);
       } else {
         End(flow.operation);
       }
@@ -204,13 +209,17 @@ class Replayer {
     if (beginning_.empty()) return false;
     std::sort(beginning_.begin(), beginning_.end());
     for (const size_t connection : beginning_) {
-      const int32_t number = flows_[connection].operation;
-      const int64_t bytes =
-          links_.Burst(connection, graph_.size_bytes[static_cast<size_t>(number)], now_);
-      if (bytes == 0) {
-        Add(now_, Kind::kEnded, number);
+      Flow& flow = flows_[connection];
+      const int64_t bytes = graph_.size_bytes[static_cast<size_t>(flow.operation)];
+      const int64_t burst = links_.TakeBurst(connection, bytes, now_);
+      flow.rest_bytes = bytes - burst;
+      flow.in_burst = burst > 0 && links_.LimitsBurst(connection);
+      if (flow.in_burst) {
+        links_.StartBurst(connection, burst, now_);
+      } else if (flow.rest_bytes > 0) {
+        links_.StartBytes(connection, flow.rest_bytes, now_);
       } else {
-        links_.StartBytes(connection, bytes, now_);
+        Add(now_, Kind::kEnded, flow.operation);
       }
     }
     beginning_.clear();

@@ -18,6 +18,7 @@ from byteprophet.job.strategy import ALL_REDUCE, with_compressed
 from byteprophet.job.strategy_file import Used
 from byteprophet.measure.collectives import ALL_GATHER, REDUCE_SCATTER, measure_collectives
 from byteprophet.measure.processors import AVERAGING, COMPRESSING, Arrivals, Clocks, Use
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.replay import Replayed, replay
 from byteprophet.replay.all_reduce import ALL_REDUCE as ALL_REDUCE_KIND
@@ -141,12 +142,13 @@ def test_a_compressed_job_is_measured_and_replayed_as_it_was(cores: float) -> No
     strategy = with_compressed(plain.strategy, (Compressed((name,), OneBit()),))
     took = (Compressing(name, 6 * MS, 4 * MS),)
     costs = replace(plain.cluster.costs, compressing=took, message_cost_ns=0)
-    job = replace(plain, strategy=strategy, cluster=replace(plain.cluster, costs=costs))
+    hosts = tuple(replace(each, burst_bytes=PAYLOAD_BURST_BYTES) for each in plain.cluster.workers)
+    cluster = replace(plain.cluster, workers=hosts, costs=costs)
+    job = replace(plain, strategy=strategy, cluster=cluster)
     recorded, used = record(job), Used(job.model, job.strategy, 1)
     limit_bps = round(job.cluster.workers[0].up_bps / PAYLOAD_SHARE)
     config = {**config_of(job), "bandwidth_bps": limit_bps}
-    # What crosses cores has no burst, so by the wall clock these links are no limiter's.
-    wall, starts_ns = measure_collectives(recorded, config_of(job), used)
+    wall, starts_ns = measure_collectives(recorded, config, used)
     found, _ = measure_collectives(recorded, config, used, use)
     (measured,), (by_wall,) = found.cluster.costs.compressing, wall.cluster.costs.compressing
     assert measured.before_ns == pytest.approx(6 * MS, rel=0.06)

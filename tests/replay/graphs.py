@@ -16,6 +16,7 @@ from byteprophet.graph.model import WHOLE
 BYTE_PER_NS = 8_000_000_000
 FAST = (None, BYTE_PER_NS, BYTE_PER_NS // 2, 3 * BYTE_PER_NS // 7, 100_003)
 SLOW = (100_003, 100_003, 200_006)  # a bit per second more or less is seen, equal shares are common
+WEIGHTS = (WHOLE, 2 * WHOLE, WHOLE // 2, WHOLE // 3)
 POLICIES: tuple[tuple[str, dict[str, int]], ...] = (
     ("fifo", {}),
     ("p3", {"outstanding_messages": 1}),
@@ -79,11 +80,12 @@ def add_devices(random: Random, builder: GraphBuilder) -> list[int]:
     """Devices over links; -1, for none, is among them."""
     rates = random.choice((FAST, FAST, SLOW))
     bursts = random.choice(((0,), (0, 100, 1500)))
-    links = [
-        builder.link(f"link {i}", random.choice(rates), random.choice(bursts))
-        for i in range(random.randint(1, 4))
-    ]
-    weighted = bursts == (0,) and random.random() < 0.5
+    burst_bytes = {
+        builder.link(f"link {i}", random.choice(rates), burst): burst
+        for i, burst in enumerate(random.choices(bursts, k=random.randint(1, 4)))
+    }
+    links = list(burst_bytes)
+    weighted = random.random() < 0.5
     overlaps = random.random() < 0.5
     devices = [-1]
     for number in range(random.randint(1, 5)):
@@ -102,7 +104,7 @@ def add_devices(random: Random, builder: GraphBuilder) -> list[int]:
             continue
         route = random.sample(links, k=random.randint(0, min(3, len(links))))
         has_cost = bool(route) and random.random() < 0.5
-        weights = [random.choice((WHOLE, 2 * WHOLE, WHOLE // 2, WHOLE // 3)) for _ in route]
+        weights = [WHOLE if burst_bytes[link] else random.choice(WEIGHTS) for link in route]
         weights[:has_cost] = [WHOLE] * has_cost
         devices.append(
             builder.connection(

@@ -22,12 +22,14 @@ COST_BPS = 2**40  # at which a link without limit bears costs
 class Operation:
     number: int
     waits_for: list[int]
-    state: str = "waits"  # waits, offered, queued, cost, begins, bytes, runs, slowable, over
+    # waits, offered, queued, cost, begins, burst, bytes, runs, slowable, over
+    state: str = "waits"
     ready: int = -1
     entered: int = -1  # at its device
     start: int = -1
     end: int = -1  # while it runs: when it will
     left: int = 0  # work of a phase on links, or of what may be slowed
+    rest: int = 0  # work behind a burst
     order: tuple[int, ...] = ()  # in its device's queue
 
 
@@ -94,13 +96,25 @@ class Reference:
         route = self.device(operation).route
         if operation.state == "cost":
             return [route[0]]
-        return [link for link in route if self.graph.links[link].capacity_bps]
+        limited = [link for link in route if self.graph.links[link].capacity_bps]
+        if operation.state == "burst":
+            return [link for link in limited if not self.graph.links[link].burst_bytes]
+        return limited
+
+    def crosses(self, operation: Operation, link: int) -> bool:
+        """Whether its phase uses the link."""
+        route, on = self.device(operation).route, self.graph.links[link]
+        if operation.state == "cost":
+            return bool(link == route[0])
+        if operation.state == "burst" and on.capacity_bps and on.burst_bytes:
+            return False
+        return link in route
 
     def rates(self) -> dict[int, int]:
         flows = {
             operation.number: self.links(operation)
             for operation in self.operations
-            if operation.state in ("cost", "bytes")
+            if operation.state in ("cost", "burst", "bytes")
         }
         left = [(link.capacity_bps or COST_BPS) * WHOLE for link in self.graph.links]
         rates: dict[int, int] = {}
@@ -177,14 +191,20 @@ class Reference:
             self.finish(operation)
 
     def anything_on_links(self) -> bool:
-        """What links have saved passes at once, in whole bytes."""
+        """What links have saved passes them at once, in whole bytes."""
         beginning = [operation for operation in self.operations if operation.state == "begins"]
         for operation in sorted(beginning, key=lambda one: int(self.graph.device[one.number])):
-            at_once = min([operation.left, *(self.saved[link] for link in self.links(operation))])
-            at_once -= at_once % WORK_PER_BYTE
-            for link in self.links(operation):
-                if self.graph.links[link].burst_bytes:
-                    self.saved[link] -= at_once
+            limited = self.links(operation)
+            saving = [link for link in limited if self.graph.links[link].burst_bytes]
+            at_once = min([operation.left, *(self.saved[link] for link in saving)])
+            at_once = at_once - at_once % WORK_PER_BYTE if saving else 0
+            for link in saving:
+                self.saved[link] -= at_once
+            if at_once and len(saving) < len(limited):
+                operation.rest = operation.left - at_once
+                operation.left = at_once
+                operation.state = "burst"
+                continue
             operation.left -= at_once
             operation.state = "bytes"
         return bool(beginning)
@@ -213,6 +233,9 @@ class Reference:
                 return True
             if operation.state == "cost" and operation.left == 0:
                 self.begin_bytes(operation)
+                return True
+            if operation.state == "burst" and operation.left == 0:
+                operation.left, operation.state = operation.rest, "bytes"
                 return True
             if operation.state in ("bytes", "slowable") and operation.left == 0:
                 self.finish(operation)
@@ -248,7 +271,8 @@ class Reference:
         began = False
         for number, device in enumerate(self.graph.devices):
             units = device.units if isinstance(device, SerialDevice) else 1
-            while len(self.on(number, "runs", "slowable", "cost", "begins", "bytes")) < units:
+            under_way = ("runs", "slowable", "cost", "begins", "burst", "bytes")
+            while len(self.on(number, *under_way)) < units:
                 queue = self.on(number, "queued")
                 if not queue:
                     break
@@ -303,12 +327,7 @@ class Reference:
         later = min(times)
         assert later > self.now
         for link in range(len(self.link_busy)):
-            crossed = any(
-                link == self.device(self.operations[flow]).route[0]
-                if self.operations[flow].state == "cost"
-                else link in self.device(self.operations[flow]).route
-                for flow in rates
-            )
+            crossed = any(self.crosses(self.operations[flow], link) for flow in rates)
             self.link_busy[link] += (later - self.now) * crossed
             if not crossed:
                 grown = self.saved[link] + (later - self.now) * (

@@ -120,7 +120,6 @@ def measure_barriered(
         moved,
         limits_bps,
         steps,
-        on_cores=use is not None,
     )
     cluster = replace(cluster, costs=replace(cluster.costs, bucket_ns=bucket_ns))
     if use is not None:

@@ -73,7 +73,7 @@ def measure_collectives(
             own | forms_of(events, numbers, used.strategy)
             for own, events in zip(operations, spans, strict=True)
         ]
-        cluster = measure_mesh_links(moved, limits_bps, on_cores=use is not None)
+        cluster = measure_mesh_links(moved, limits_bps)
     start_lag_ns, update_lag_ns = lags_ns(spans, operations, numbers, used)
     costs = replace(
         cluster.costs,

@@ -9,8 +9,7 @@ bytes. At least one collective's steps are not hidden behind another collective,
     duration = bytes / rate + steps * delay
 
 A rate limiter lets a burst of bytes pass at once after a pause. On limited links, these do not
-count in the fit, except where ranks share cores: what crosses cores has no burst in a replay. A
-fitted delay that is negative is taken to be 0. If all busy periods carry about as many bytes, as
+count in the fit. A fitted delay that is negative is taken to be 0. If all busy periods carry about as many bytes, as
 those of a job with two buckets, they do not tell rate and delay apart. On limited links, what they
 take beyond the time of their bytes then counts as delay first, up to what gloo's all-reduce of a
 few bytes takes.
@@ -46,13 +45,12 @@ def measure_links(
     moved_bytes: _Floats,
     limits_bps: Sequence[int | None],
     steps: int,
-    on_cores: bool = False,
 ) -> Cluster:
     """The cluster; times of collectives of shape (ranks, iterations, collectives), on one clock.
 
     ``moved_bytes``: bytes that each collective moves over every link, shape (collectives,).
     ``limits_bps``: the configured payload rates of the ranks' links; None: not known. ``steps``:
-    the number of messages of a collective that follow one another. ``on_cores``: ranks share them.
+    the number of messages of a collective that follow one another.
     """
     ranks = len(began_ns)
     if ranks == 1:
@@ -67,22 +65,20 @@ def measure_links(
         for began, ended in zip(all_began_ns, all_ended_ns, strict=True)
         for period in _busy_periods(began, ended, moved_bytes)
     ]
-    return _cluster(periods, limits_bps, ranks, steps, on_cores, SMALL_NS)
+    return _cluster(periods, limits_bps, ranks, steps, SMALL_NS)
 
 
 def measure_mesh_links(
     operations: Sequence[Mapping[tuple[int, str], tuple[int, int, int]]],
     limits_bps: Sequence[int | None],
     steps: int = 2,
-    on_cores: bool = False,
 ) -> Cluster:
     """The cluster of ranks that own equally much and send shards by ``native/exchange``.
 
     ``operations``: per rank, by iteration and name, the start, end and bytes of its reduce-scatters
     and all-gathers, on one clock. A rank's incoming bytes are in flight from when another rank has
     begun the operation until this rank has received all of them. If configured rates differ, only
-    the slowest links are looked at, because ranks with faster ones wait for those. ``on_cores``:
-    ranks share them.
+    the slowest links are looked at, because ranks with faster ones wait for those.
     """
     ranks = len(operations)
     if ranks == 1:
@@ -104,7 +100,7 @@ def measure_mesh_links(
             np.array(values) for values in zip(*arriving, strict=True)
         )
         periods.extend(_busy_periods(began_ns, np.maximum(began_ns, ended_ns), size_bytes))
-    return _cluster(periods, limits_bps, ranks, steps, on_cores)
+    return _cluster(periods, limits_bps, ranks, steps)
 
 
 def configured_mesh_links(limits_bps: Sequence[int | None]) -> Cluster:
@@ -139,7 +135,6 @@ def _cluster(
     limits_bps: Sequence[int | None],
     ranks: int,
     steps: int,
-    on_cores: bool,
     assumed_ns: int = 0,
 ) -> Cluster:
     """Fit a cluster to ``periods``.
@@ -149,7 +144,7 @@ def _cluster(
     known_bps = tuple(limit_bps for limit_bps in limits_bps if limit_bps is not None)
     limited_ns = 8e9 / min(known_bps) if len(known_bps) == ranks else 0.0
     size_bytes, duration_ns, idle_ns = np.array(periods, np.float64).T
-    if limited_ns and not on_cores:
+    if limited_ns:
         burst_bytes = np.minimum(PAYLOAD_BURST_BYTES, idle_ns / limited_ns)
         size_bytes = np.maximum(1.0, size_bytes - burst_bytes)
     ns_per_byte, latency_ns = _fit(size_bytes, duration_ns, limited_ns, assumed_ns)

@@ -109,9 +109,9 @@ def measure_network(
     if stood_ns:  # it is in the delay, too, which is not longer than that of any push
         delay_ns = min(delay_ns, *(worker.least_ns for worker in found))
     acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
-    burst_bytes = PAYLOAD_BURST_BYTES * any(limits_bps)
+    bursts_bytes = [PAYLOAD_BURST_BYTES if limit else 0 for limit in limits_bps]
     return Cluster(
-        workers=tuple(map(Host, up_bps, down_bps, [burst_bytes] * len(found))),
+        workers=tuple(map(Host, up_bps, down_bps, bursts_bytes)),
         servers=tuple(
             Host(limit, limit, PAYLOAD_BURST_BYTES) if limit else Host()
             for limit in server_limits_bps or (None,) * servers
