@@ -127,6 +127,26 @@ def test_layers_wait_for_their_own_parameters_only() -> None:
     assert forward_ns[0] == gathered_ns[0] < gathered_ns[1] == forward_ns[1]
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_all_wait_for_all_averages_if_the_script_does(sharded: bool) -> None:
+    """Shards' averages are there before the all-gathers."""
+    sizes = (400_000, 40_000_000)
+    one = job(2, sizes, (5 * MS, 5 * MS), (4 * MS, 2 * MS), iterations=2)
+    behind_ns = np.full_like(one.times.backward_ns, 7 * MS)  # of these, 3 behind the last gradient
+    times = replace(one.times, backward_ns=behind_ns, waits_for_all=True)
+    buckets = (
+        Bucket(("layer0.weight",), 0, 2, sharded=sharded),
+        Bucket(("layer1.weight",), 1, 3, sharded=sharded),
+    )
+    built = build(replace(one, times=times, strategy=Strategy(DEAR, buckets)))
+    replayed = replay(built.graph)
+    arrived = built.averaged if sharded else built.gathered
+    there_ns = replayed.end_ns[arrived][:, 0].max(axis=1)
+    assert (replayed.start_ns[built.update][:, 0] >= there_ns[:, None]).all()
+    assert (replayed.start_ns[built.begin][:, 1] == there_ns + 3 * MS).all()
+    assert sharded == (replayed.end_ns[built.gathered][:, 0].max(axis=1) > there_ns).all()
+
+
 def test_lags_and_delays_are_added_where_nothing_hides_them() -> None:
     costs = Costs(start_lag_ns=100_000, update_lag_ns=200_000, delay_ns=30_000)
     plain, slow = (

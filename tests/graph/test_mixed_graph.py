@@ -213,6 +213,21 @@ def test_an_update_waits_for_all_pieces() -> None:
         assert found.start_ns[built.update[worker, 0, 0]] == last_ns
 
 
+@pytest.mark.parametrize("ways", ["c", "sm", "ss"])
+def test_all_updates_wait_for_all_if_the_script_does(ways: str) -> None:
+    job = even(ways)
+    built, found = replayed(replace(job, times=replace(job.times, waits_for_all=True)))
+    kinds = built.graph.labels.kind
+    arrives = np.isin(kinds, (Kind.ANSWER, Kind.ALL_GATHER_END))
+    ends_ns = found.end_ns + built.graph.latency_ns
+    last_ns = [
+        ends_ns[arrives & np.where(kinds == Kind.ANSWER, peer == worker, rank == worker)].max()
+        for peer, rank in [(built.graph.labels.peer, built.graph.labels.rank)]
+        for worker in (0, 1)
+    ]
+    assert (found.start_ns[built.update].min(axis=(1, 2)) == last_ns).all()
+
+
 def test_small_gradients_share_buffers_on_their_way_to_servers() -> None:
     """Each waits for its buffer, which leaves when the last of them is ready."""
     job = even("s" * 40 + "m", 64 << 10)

@@ -91,6 +91,7 @@ def random_job(draw: st.DrawFn) -> Job:
             ready_ns=times.integers(0, 3 * 10**7, shape),
             backward_ns=times.integers(0, 4 * 10**7, shape[:2]),
             update_ns=times.integers(0, 10**6, shape),
+            waits_for_all=bool(times.integers(0, 2)),
         ),
         cluster_of(
             [int(rate) for rate in times.integers(0, 2, workers) * 10**9],
@@ -131,6 +132,8 @@ def test_nothing_begins_before_what_it_needs(data: st.DataObject) -> None:
             costs = job.cluster.costs
             acknowledged_ns = end_ns[built.acked[at]] + costs.delay_ns + costs.ack_lag_ns
             assert (updates_ns >= acknowledged_ns).all() or job.push_policy.name == "stock"
+            if job.times.waits_for_all:
+                assert updates_ns.min() >= answers_ns.max()
 
 
 def check_compute(job: Job, built: PsGraph, begin_ns: Int64Array, end_ns: Int64Array) -> None:

@@ -175,4 +175,6 @@ def _table(prediction: Prediction) -> Table:
     daydream = "a simpler prediction: each tensor alone on the link"
     table.add_row("Daydream", ms_text(prediction.daydream_ns), daydream)
     table.add_row("bound", ms_text(prediction.bound_ns), "no schedule is faster")
+    if job.times.waits_for_all:
+        table.add_row("waits", "", "before updates, for all averages: its script clips or scales")
     return table

@@ -7,6 +7,8 @@
 
 - What is exchanged, and in which order, ``mesh_transfers.py`` says.
 - A layer of the next forward pass waits only for its own parameters.
+- If the script waits for all averages before it updates, so do all updates, and the end of the
+  iteration.
 - Where ranks share cores, computing, updates and messages slow each other down (``cores.py``).
 - If a bucket's averages are delayed by k steps (``job/staleness.py``), the update of an iteration
   waits for the all-gather of k iterations before, and operations have the priority of the iteration
@@ -124,6 +126,9 @@ class _Build:
         for rank, step in enumerate(steps):
             update = self.workers.update(rank, iteration)
             self.graph.depend_each(step, update)
-            self.transfers.complete(rank, iteration, update)
+            there = self.transfers.complete(rank, iteration, update)
+            if self.job.times.waits_for_all:
+                barrier = self.workers.wait_for_all(rank, iteration, there, update)
+                self.graph.depend_each(barrier, self.blocks["end"][rank, iteration])
             self.blocks["update"][rank, iteration] = update
         self.transfers.end_updates(iteration)

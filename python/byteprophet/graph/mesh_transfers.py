@@ -314,8 +314,11 @@ class MeshTransfers:
             Kind.ALL_GATHER_END, iteration, self._gathered
         )
 
-    def complete(self, rank: int, iteration: int, update: Int64Array) -> None:
-        """Make the updates (P,) of a rank wait for the averages, or the all-gathers for them."""
+    def complete(self, rank: int, iteration: int, update: Int64Array) -> Int64Array:
+        """Make the updates (P,) of a rank wait for the averages, or the all-gathers for them.
+
+        Returns the operations at whose end this rank has averages, whole or its shards, (B,).
+        """
         graph, at = self.graph, (rank, iteration)
         where = Label(rank=rank, iteration=iteration)
         lag = graph.add_block(
@@ -323,7 +326,9 @@ class MeshTransfers:
             self.job.cluster.costs.update_lag_ns,
             label=where._replace(kind=Kind.UPDATE_START, tensor=self.names),
         )
-        there = np.where(self.sharded, self.blocks["averaged"][at], self.blocks["gathered"][at])
+        there: Int64Array = np.where(
+            self.sharded, self.blocks["averaged"][at], self.blocks["gathered"][at]
+        )
         if len(self.compressed):
             there[self.compressed] = self._compress(
                 rank, iteration, there[self.compressed], self._after_ns
@@ -340,6 +345,7 @@ class MeshTransfers:
         graph.depend_each(update[self.parameter[sharded]], begins[self.bucket[sharded]])
         later = self.sharded[self.chunk_bucket]
         self.gathers[rank, later] = begins[self.chunk_bucket[later]]
+        return there
 
     def _wait_for_averages(
         self, rank: int, iteration: int, there: Int64Array, lag: Int64Array

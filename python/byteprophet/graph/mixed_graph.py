@@ -164,9 +164,15 @@ class _Build:
         if self.servers is not None:
             self.servers.answer(worker, iteration)
         update = self.workers.update(worker, iteration)
+        arrived: list[Int64Array] = []
         if self.mesh is not None:
             self.graph.depend_each(step, update[self.over_mesh])
-            self.mesh.complete(worker, iteration, update)
+            arrived.append(self.mesh.complete(worker, iteration, update))
         if self.servers is not None:
             self.servers.complete(worker, iteration, update)
+            arrived.append(self.servers.blocks["answer"][worker, iteration])
+        if self.job.times.waits_for_all:
+            there = np.concatenate(arrived)
+            barrier = self.workers.wait_for_all(worker, iteration, there, update)
+            self.graph.depend_each(barrier, self.blocks["end"][worker, iteration])
         self.blocks["update"][worker, iteration] = update

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
-from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import Graph, Int64Array
 from byteprophet.graph.ps_transfers import PsTransfers
 from byteprophet.graph.workers import Workers
@@ -120,13 +119,13 @@ class _Build:
 
     def _update(self, worker: int, iteration: int) -> None:
         """Add the updates, which wait for what was pulled."""
-        graph = self.graph
         update = self.workers.update(worker, iteration)
+        answers = self.transfers.blocks["answer"][worker, iteration]
         if self.transfers.stock:
-            whose = Label(Kind.BARRIER, rank=worker, iteration=iteration)
-            barrier = graph.add_block(1, label=whose)
-            graph.depend_each(self.transfers.blocks["answer"][worker, iteration], barrier)
-            graph.depend_each(barrier, update)
+            self.workers.wait_for_all(worker, iteration, answers, update)
         else:
             self.transfers.complete(worker, iteration, update)
+            if self.job.times.waits_for_all:
+                barrier = self.workers.wait_for_all(worker, iteration, answers, update)
+                self.graph.depend_each(barrier, self.blocks["backward"][worker, iteration][-1:])
         self.blocks["update"][worker, iteration] = update

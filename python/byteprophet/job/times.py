@@ -37,6 +37,8 @@ class Times:
     is part of the ``forward_ns`` of the last parameter, because the first forward pass alone waits
     for updates. ``between_ns`` (W, I) says how much that is if the script itself accumulates
     gradients; None: it does not. ``passes``: how many passes the strategy makes of one.
+    ``waits_for_all``: the script needs all averages of an iteration before it updates, as
+    ``clip_grad_norm_`` does, so what is behind the last gradient begins when all have arrived.
     """
 
     forward_ns: Int64Array
@@ -45,6 +47,7 @@ class Times:
     update_ns: Int64Array
     passes: int = 1
     between_ns: Int64Array | None = None
+    waits_for_all: bool = False
 
     def __post_init__(self) -> None:
         shape = self.forward_ns.shape

@@ -52,6 +52,7 @@ from byteprophet.measure.tensors import (
     recorded_too_early,
     whole_iterations,
 )
+from byteprophet.measure.waits import waits_for_all
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
@@ -112,6 +113,7 @@ def measure_barriered(
         backward_ns=np.stack([each.ready_ns.max(axis=1) for each in measured]),
         update_ns=np.stack([each.update_ns for each in measured]),
         between_ns=between_passes(np.stack([each.between_ns for each in measured])),
+        waits_for_all=all(waits_for_all(_spans_of(recorded, r), numbers) for r in range(processes)),
     )
     limits_bps = link_limits_bps(config)
     cluster = measure_links(

@@ -22,7 +22,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.times import Int64Array, Times
 from byteprophet.measure.processors import Clock, Clocks
 from byteprophet.measure.tensors import by_iteration
-from byteprophet.measure.waits import Waits, training_waits
+from byteprophet.measure.waits import Waits, training_waits, waits_for_all
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Kind, Rows
 
@@ -34,7 +34,7 @@ class Computation:
 
     ``forward_ns``, ``ready_ns``, ``update_ns`` (I, P); ``backward_ns``, ``between_ns`` (I,).
     ``start_ns`` (I + 1,): the starts of iterations, and the end of the last one, on the recorded
-    clock.
+    clock. ``waits_for_all``: as in ``Times``, of this rank.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Computation:
         self.start_ns = np.zeros(len(iterations) + 1, np.int64)
         places = {name: place for place, name in enumerate(parameters)}
         last_of_layer = last_places(parameters)
+        self.waits_for_all = waits_for_all(spans, iterations)
         self._rank = spans.origin.rank
         self._place = {number: places.get(name, -1) for number, name in spans.names.items()}
         self._layer = {number: last_of_layer.get(name, -1) for number, name in spans.names.items()}
@@ -179,6 +180,7 @@ def times_of(computations: Sequence[Computation], passes: int = 1) -> Times:
         update_ns=stacked(computations, "update_ns"),
         passes=passes,
         between_ns=between_passes(stacked(computations, "between_ns")),
+        waits_for_all=all(each.waits_for_all for each in computations),
     )
 
 

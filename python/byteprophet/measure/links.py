@@ -9,10 +9,10 @@ bytes. At least one collective's steps are not hidden behind another collective,
     duration = bytes / rate + steps * delay
 
 A rate limiter lets a burst of bytes pass at once after a pause. On limited links, these do not
-count in the fit. A fitted delay that is negative is taken to be 0. If all busy periods carry about as many bytes, as
-those of a job with two buckets, they do not tell rate and delay apart. On limited links, what they
-take beyond the time of their bytes then counts as delay first, up to what gloo's all-reduce of a
-few bytes takes.
+count in the fit. A fitted delay that is negative is taken to be 0. If all busy periods carry about
+as many bytes, as those of a job with two buckets, they do not tell rate and delay apart. On limited
+links, what they take beyond the time of their bytes then counts as delay first, up to what gloo's
+all-reduce of a few bytes takes.
 
 On limited links, the fitted rate is at most the limit. Any additional time per byte is the host's
 part, which does not change with the links.

@@ -47,7 +47,7 @@ from byteprophet.measure.tensors import (
     measure_tensors,
     place_since,
 )
-from byteprophet.measure.waits import Waits, training_waits
+from byteprophet.measure.waits import Waits, training_waits, waits_for_all
 from byteprophet.schedulers import PARTITION, STOCK, resolve
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS, Kind, Rows
@@ -184,6 +184,7 @@ def measure(
         update_ns=np.stack([worker.update_ns for worker in workers]),
         passes=given.accumulation,
         between_ns=between_passes(np.stack([worker.between_ns for worker in workers])),
+        waits_for_all=all(waits_for_all(own, numbers) for own in spans),
     )
     own_bytes, reduce_fixed = _own_sizes(tensors, spans[0], given.reduce_dtype)
     partition_bytes = tensors.partition_bytes or config["partition_bytes"]

@@ -7,13 +7,14 @@ meanwhile, so only waits in its own lanes count. Where waits overlap, their time
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from byteprophet.job.times import Int64Array
-from byteprophet.timeline.tables import Kind, Rows
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import ALL_AVERAGES, Kind, Rows
 
 Spans = tuple[Int64Array, Int64Array]
 """Begins and ends."""
@@ -46,6 +47,16 @@ def union(begin_ns: Int64Array, end_ns: Int64Array) -> Spans:
     begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
     new = np.append(True, begins[1:] > ends[:-1])
     return begins[new], ends[np.append(new[1:], True)]
+
+
+def waits_for_all(spans: Events, iterations: Collection[int]) -> bool:
+    """Whether the worker with these spans needed all averages in most of ``iterations``.
+
+    ``iterations``: their numbers.
+    """
+    named = [index for index, name in spans.names.items() if name == ALL_AVERAGES]
+    rows = spans.rows[np.isin(spans.rows["name"], named)]
+    return 2 * len({*rows["iteration"].tolist()} & {*iterations}) > len(iterations)
 
 
 class Waits:

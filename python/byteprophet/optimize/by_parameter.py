@@ -14,7 +14,7 @@ with other keys, than those that were recorded. Such regions are refused (``keep
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -128,11 +128,11 @@ class ByParameter:
         was, recorded = self.times, self.job.times
         forward_ns = self._summed(after.forward_ns, at_once) - self._summed(was.forward_ns, layers)
         ready_ns = self._latest(after.ready_ns) - self._latest(was.ready_ns)
-        return Times(
-            np.maximum(0, recorded.forward_ns + forward_ns),
-            np.maximum(0, recorded.ready_ns + ready_ns),
-            np.maximum(0, recorded.backward_ns + after.backward_ns - was.backward_ns),
-            recorded.update_ns,
+        return replace(
+            recorded,
+            forward_ns=np.maximum(0, recorded.forward_ns + forward_ns),
+            ready_ns=np.maximum(0, recorded.ready_ns + ready_ns),
+            backward_ns=np.maximum(0, recorded.backward_ns + after.backward_ns - was.backward_ns),
         )
 
     def _places(self, region: Region, costs: RegionCosts) -> dict[str, int]:

@@ -86,6 +86,7 @@ class Computing:
                 np.array([[backward_ns]]),
                 update_ns[None, None],
                 between_ns=plain.times.between_median(worker),
+                waits_for_all=plain.times.waits_for_all,
             )
             self._medians[key] = times_with(times, plain.model, strategy, self.costs)
         return self._medians[key]

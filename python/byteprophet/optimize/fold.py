@@ -77,6 +77,7 @@ def _times(times: Times) -> Times:
         between_ns=None
         if times.between_ns is None
         else both(times.between_ns[last, iterations], times.between_ns),
+        waits_for_all=times.waits_for_all,
     )
 
 

@@ -132,6 +132,11 @@ class Kind(IntEnum):
     RECEIVE = 8
 
 
+ALL_AVERAGES = "all averages"
+"""The name of a wait in which the script needs all averages before it updates. It may take no
+time."""
+
+
 class What(IntEnum):
     """What a message is; the numbers are those in files."""
 

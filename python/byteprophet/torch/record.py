@@ -41,8 +41,9 @@ from byteprophet.observe.windows import Windows
 from byteprophet.session import process as observing
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.ddp import models
+from byteprophet.torch.front import flush_points
 from byteprophet.torch.live_fronts import live_fronts
-from byteprophet.torch.recording import ddp_spans
+from byteprophet.torch.recording import all_averages, ddp_spans
 from byteprophet.torch.recording.ddp_buckets import called, named_parameters
 from byteprophet.torch.recording.layer_spans import LayerSpans
 from byteprophet.torch.recording.stopwatch import is_training_forward
@@ -109,6 +110,8 @@ class Record:
         job = Job(rank, size, {}, self._directory)
         if watched := live.make_consumer(os.environ, job, has_transfers=False):
             consumers.append(watched)
+        all_averages.record_in(self._log)
+        flush_points.install()
         self._log.start(self._windows, 0)
         self._observer = Observer(NoTransfers(), consumers)
         observing.observe(self._observer)

@@ -28,13 +28,15 @@ model = DistributedDataParallel(inner, bucket_cap_mb=0.2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-def train(iterations: int, passes: int = 1) -> None:
+def train(iterations: int, passes: int = 1, clips: bool = False) -> None:
     for iteration in range(iterations):
         generator = torch.Generator().manual_seed(100 * rank + iteration)
         optimizer.zero_grad()
         for number in range(1, passes + 1):
             with model.no_sync() if number < passes else contextlib.nullcontext():
                 model(torch.randn(8, 64, generator=generator)).square().mean().backward()
+        if clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
 
 
@@ -46,11 +48,14 @@ if directory:
         train(6)
     with bps.record(model, directory):
         train(4, passes=3)
+    with bps.record(model, directory):
+        train(4, clips=True)
 else:
     train(6)
     train(2)
     train(6)
     train(4, passes=3)
+    train(4, clips=True)
 values = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 print(hashlib.sha256(values).hexdigest())
 distributed.destroy_process_group()

@@ -15,15 +15,17 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
 from byteprophet.job.strategy_file import read_strategy
 from byteprophet.measure.all_reduce import measure_all_reduce
+from byteprophet.measure.waits import waits_for_all
 from byteprophet.session import process
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_events import load_events
-from byteprophet.timeline.tables import Kind, Rows
+from byteprophet.timeline.tables import ALL_AVERAGES, Kind, Rows
 from byteprophet.torch.ddp import models
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.record import record_unasked
@@ -144,6 +146,37 @@ def test_distributed_data_parallel(tmp_path: Path, size: int) -> None:
     assert (held.times.forward_ns[..., -1] > between_ns).all()
     worked_ns = held.times.forward_ns.sum(axis=2) + held.times.backward_ns
     assert (worked_ns <= np.diff(start_ns)).all()
+    clipped = [load_events(folder / f"spans-worker-{rank}~4.arrows") for rank in range(size)]
+    assert names(clipped[0], Kind.WAIT, 2) == ["all gradients", ALL_AVERAGES]
+    waiting, _ = measure_all_reduce(clipped, config, None)
+    assert waiting.times.waits_for_all
+    assert not held.times.waits_for_all
+
+
+def test_what_needs_all_averages_is_recorded(tmp_path: Path) -> None:
+    """Scaling does, and clipping, through a name from before the recording, too."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    off = torch.amp.GradScaler("cpu", enabled=False)
+    with bps.record(model, tmp_path):
+        for needs in (
+            lambda: None,
+            lambda: off.unscale_(optimizer),
+            lambda: scaler.unscale_(optimizer),
+            lambda: clip_grad_norm_(model.parameters(), 1.0),
+            lambda: clip_grad_value_(model.parameters(), 1.0),
+        ):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 3)).sum()).backward()
+            needs()
+            optimizer.step()
+    events = load_events(tmp_path / "events" / "spans-worker-0.arrows")
+    assert [row["iteration"] for _, row in of(events, Kind.WAIT)] == [3, 4, 5]
+    assert {name for name, _ in of(events, Kind.WAIT)} == {ALL_AVERAGES}
+    assert waits_for_all(events, [3, 4, 5])
+    assert waits_for_all(events, range(1, 6))
+    assert not waits_for_all(events, range(4))
 
 
 def test_started_and_stopped_by_hand(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ While one of our optimizers is alive, the functions in the tables below first co
 and then run as usual. They are wrapped in torch itself, and in every module that has imported them
 by name. This happens once per process, when the first such optimizer is made. So training scripts
 need no changes, nothing is attached to the model, and copying and saving it works as before.
+Recorders of jobs without such an optimizer wrap them, too, as they record what needs all averages.
 
 Threads: the functions run in the thread in which the script calls them.
 """
@@ -31,6 +32,7 @@ from torch.optim import Optimizer
 
 from byteprophet.torch.front import clipping, other_synchronisers
 from byteprophet.torch.live_fronts import finish_all, live_fronts
+from byteprophet.torch.recording import all_averages
 from byteprophet.torch.sync.completion import called
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
@@ -184,8 +186,10 @@ def _clipping(
         refuse_strangers(known, function)
         for front in live_fronts():
             if front.shards_all(known):
-                return of_shards(front, known, function, *args, **kwargs)
-        average_gradients(known, function)
+                with all_averages.needed():
+                    return of_shards(front, known, function, *args, **kwargs)
+        with all_averages.needed():
+            average_gradients(known, function)
         if any(front.manages(known) for front in live_fronts()):
             known = clipping.by_rows(known)
         return function(known, *args, **kwargs)
@@ -221,7 +225,8 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                     "byteprophet: GradScaler cannot be used with local SGD: a rank that skips a "
                     "step would average parameters at another one"
                 )
-            average_gradients(parameters, function)
+            with all_averages.needed():
+                average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)
 
     return flushed
