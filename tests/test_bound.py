@@ -95,6 +95,7 @@ def jobs(draw: st.DrawFn, runtime: str) -> Job:
                 ready_ns[..., 0].max(axis=1, keepdims=True) + rest_ns[:, None], shape[:2]
             ),
             update_ns=each(st.integers(0, 2).map(lambda each: each * MS)),
+            waits_for_all=draw(st.booleans()),
         ),
         Cluster(
             hosts,

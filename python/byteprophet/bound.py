@@ -32,6 +32,9 @@ gradient only counts among all bytes, which must pass the links in every iterati
 routes of the strategy: gradients that go to servers pass each link of a worker once, and the others
 as above; and all workers' pushes pass the servers' links. Other routes may have a lower one.
 
+*If the script waits for all averages* before it updates, nothing that it computes later overlaps
+with an exchange. That does not hold where shards are updated: their all-gathers come later.
+
 *Behind a limiter*, a link that was idle lets a burst pass at once. So an iteration may wait for as
 many bytes less than it has. Over many iterations, no link carries more than its rate.
 """
@@ -50,7 +53,7 @@ from byteprophet.job.as_executed import as_executed
 from byteprophet.job.cluster import slower_of_bps
 from byteprophet.job.routes import MESH, SERVERS, bytes_of
 from byteprophet.job.staleness import steps_by_name
-from byteprophet.job.strategy import BYTEPS, MIXED
+from byteprophet.job.strategy import BYTEPS, MIXED, SHARDING
 from byteprophet.job.times import Int64Array
 
 
@@ -106,7 +109,7 @@ def bound_ns(job: Job) -> int:
 
     If several steps share an exchange, it is the time of one of them.
     """
-    job = as_executed(job)
+    job = _waiting(as_executed(job))
     runtime, wire_bytes = job.strategy.runtime, job.wire_bytes
     if runtime == BYTEPS:
         all_steps_ns = _served_ns(job, wire_bytes)
@@ -118,6 +121,21 @@ def bound_ns(job: Job) -> int:
     else:
         all_steps_ns = _among_ranks_ns(job, wire_bytes)
     return all_steps_ns // job.strategy.steps
+
+
+def _waiting(job: Job) -> Job:
+    """``job`` with a forward pass that needs all at its begin, if updates wait for all averages.
+
+    What follows the last gradient is a part of this forward pass, too.
+    """
+    times, strategy = job.times, job.strategy
+    shards = strategy.shardable and not {strategy.runtime, strategy.mesh}.isdisjoint(SHARDING)
+    if not times.waits_for_all or shards:
+        return job
+    backward_ns = np.minimum(times.backward_ns, times.ready_ns.max(axis=2))
+    forward_ns = np.zeros_like(times.forward_ns)
+    forward_ns[..., -1] = times.forward_ns.sum(axis=2) + times.backward_ns - backward_ns
+    return replace(job, times=replace(times, forward_ns=forward_ns, backward_ns=backward_ns))
 
 
 def _routed_bytes(job: Job) -> tuple[Sequence[int], Sequence[int]]:

@@ -67,6 +67,7 @@ def _locally(job: Job) -> Job:
         ready_ns=np.repeat(end_ns[..., None], len(job.model), axis=2),
         backward_ns=end_ns,
         update_ns=np.zeros_like(times.update_ns),
+        waits_for_all=False,  # steps use their own gradients
     )
     return replace(job, times=times)
 
