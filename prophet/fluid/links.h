@@ -60,8 +60,8 @@ class Links {
   int64_t TakeBurst(size_t connection, int64_t bytes, TimeNs now);
   // Whether a link without a burst limits the bytes of a burst; else they take no time.
   bool LimitsBurst(size_t connection) const { return connections_[connection].burst_limited; }
-  // Begin a phase; all need more than 0, StartBytes a connection that is limited, and StartBurst one
-  // whose bursts are.
+  // Begin a phase; all need more than 0, StartBytes a connection that is limited, StartBurst one of
+  // which bursts are, too.
   void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
   void StartBytes(size_t connection, int64_t bytes, TimeNs now);
   void StartBurst(size_t connection, int64_t bytes, TimeNs now);

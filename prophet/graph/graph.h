@@ -10,9 +10,9 @@
 // whole bits per second (as prophet/fluid/links.h does). Where a connection says so, its first
 // link bears the cost as it would bear as many bytes as pass in that time; else nothing does. A
 // limited link may have a burst, as a token bucket does: what it could have carried while nothing
-// was under way, so many bytes at most (and as many at first), passes it at once; of flows that begin
-// at one time, the smaller connection's first. Where a route has other limited links, such bytes
-// cross these at their rates, before the rest of the operation's bytes begin.
+// was under way, so many bytes at most (and as many at first), passes it at once; of flows that
+// begin at one time, the smaller connection's first. Where a route has other limited links, such
+// bytes cross these at their rates, before the rest of the operation's bytes begin.
 //
 // Devices of one overlap group slow each other down: an operation on one of its serial devices
 // takes `overlap_slowdown` longer while one of its connections has a flow, and so do the bytes on

@@ -33,7 +33,7 @@ constexpr int64_t kPatience = 100'000;
 struct Flow {
   int32_t operation = -1;
   bool in_cost = false;    // the first link bears its cost now
-  bool in_burst = false;   // links without a burst bear those bytes that others have carried at once
+  bool in_burst = false;   // links without a burst bear what others have carried at once
   int64_t rest_bytes = 0;  // of the operation, after its burst
 };
 
