@@ -112,9 +112,9 @@ class Links {
     bool by_first = false;  // its first link limits it, and no other does
     bool burst_limited = false;
     Phase phase = Phase::kBytes;
-    bool over = false;      // the phase has ended since the last Settle, and no other has begun
-    int64_t rate = 0;       // its share
-    int64_t speed = 0;      // at which its work is done
+    bool over = false;  // the phase has ended since the last Settle, and no other has begun
+    int64_t rate = 0;   // its share
+    int64_t speed = 0;  // at which its work is done
     int32_t slowdown = 0;
     Work work = 0;  // left at `settled`
     TimeNs settled = 0;
