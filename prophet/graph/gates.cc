@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace prophet::graph {
 
@@ -80,12 +81,15 @@ int32_t Gates::Tell(size_t number, TimeNs now) {
   gate.changed = false;
   --changed_;
   std::sort(gate.calls.begin(), gate.calls.end());
-  int32_t because = kNone;
+  // It may be told several times at one time.
+  if (std::exchange(gate.told_at, now) != now) gate.acked_by = kNone;
   for (const Call& call : gate.calls) {
     switch (call.what) {
       case Call::What::kAcked:
         Acknowledge(gate, call.row, now);
-        if (because == kNone) because = graph_.gated_acked_by[static_cast<size_t>(call.row)];
+        if (gate.acked_by == kNone) {
+          gate.acked_by = graph_.gated_acked_by[static_cast<size_t>(call.row)];
+        }
         break;
       case Call::What::kReady:
         Offer(gate, call.row, now);
@@ -96,7 +100,7 @@ int32_t Gates::Tell(size_t number, TimeNs now) {
     }
   }
   gate.calls.clear();
-  return because;
+  return gate.acked_by;
 }
 
 void Gates::Offer(Gate& gate, int32_t row, TimeNs now) {

@@ -70,6 +70,8 @@ class Gates {
     std::unique_ptr<Policy> policy;
     std::vector<Call> calls;
     bool changed = false;
+    TimeNs told_at = 0;        // the last time
+    int32_t acked_by = kNone;  // the first operation that acknowledged something then
     NextAsk next_ask;
     std::unordered_map<uint64_t, int32_t> row_of_key;  // of the last that was offered with it
   };
