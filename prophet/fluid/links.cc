@@ -116,7 +116,7 @@ void Links::Enter(Connection& connection, Phase phase, TimeNs now) {
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
     slots_[slot].position = kNotSharing;
-    if (!Uses(slots_[slot])) continue;
+    if (!Uses(connection, link)) continue;
     Use(link, now);
     if (!cost && link.rate == 0) continue;
     ++connection.limits;
@@ -142,7 +142,7 @@ void Links::GoOn(Connection& connection, Phase phase, TimeNs now) {
 void Links::Leave(Connection& connection, TimeNs now) {
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
-    if (!Uses(slots_[slot])) continue;
+    if (!Uses(connection, link)) continue;
     Unuse(link, now);
     const uint32_t position = slots_[slot].position;
     if (position == kNotSharing) continue;

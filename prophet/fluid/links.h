@@ -109,8 +109,8 @@ class Links {
     uint32_t phase_end = 0;  // slots of the phase; first_slot: none
     uint32_t limits = 0;     // links that the phase shares
     bool limited = false;
-    bool by_first = false;  // its first link limits it, and no other does
-    bool burst_limited = false;
+    bool by_first = false;       // its first link limits it, and no other does
+    bool burst_limited = false;  // a link without a burst limits it
     Phase phase = Phase::kBytes;
     bool over = false;  // the phase has ended since the last Settle, and no other has begun
     int64_t rate = 0;   // its share
@@ -157,9 +157,9 @@ class Links {
   int64_t PartsOf(const Link& link) const { return RateOf(link) * kWhole; }
 
   static Work Saved(const Link& link, TimeNs now);
-  // Whether the phase of the slot's connection uses the slot's link.
-  bool Uses(const Slot& slot) const {
-    return connections_[slot.connection].phase != Phase::kBurst || links_[slot.link].most == 0;
+  // Whether the connection's phase uses a link that it covers.
+  static bool Uses(const Connection& connection, const Link& link) {
+    return connection.phase != Phase::kBurst || link.most == 0;
   }
   void Start(size_t connection, Phase phase, Work work, TimeNs now);
   void Enter(Connection& connection, Phase phase, TimeNs now);

@@ -128,7 +128,7 @@ class _Build:
             self.graph.depend_each(step, update)
             there = self.transfers.complete(rank, iteration, update)
             if self.job.times.waits_for_all:
-                barrier = self.workers.wait_for_all(rank, iteration, there, update)
-                self.graph.depend_each(barrier, self.blocks["end"][rank, iteration])
+                waiting = np.append(update, self.blocks["end"][rank, iteration])
+                self.workers.wait_for_all(rank, iteration, there, waiting)
             self.blocks["update"][rank, iteration] = update
         self.transfers.end_updates(iteration)

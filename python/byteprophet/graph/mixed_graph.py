@@ -172,7 +172,6 @@ class _Build:
             self.servers.complete(worker, iteration, update)
             arrived.append(self.servers.blocks["answer"][worker, iteration])
         if self.job.times.waits_for_all:
-            there = np.concatenate(arrived)
-            barrier = self.workers.wait_for_all(worker, iteration, there, update)
-            self.graph.depend_each(barrier, self.blocks["end"][worker, iteration])
+            waiting = np.append(update, self.blocks["end"][worker, iteration])
+            self.workers.wait_for_all(worker, iteration, np.concatenate(arrived), waiting)
         self.blocks["update"][worker, iteration] = update

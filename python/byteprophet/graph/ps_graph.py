@@ -126,6 +126,6 @@ class _Build:
         else:
             self.transfers.complete(worker, iteration, update)
             if self.job.times.waits_for_all:
-                barrier = self.workers.wait_for_all(worker, iteration, answers, update)
-                self.graph.depend_each(barrier, self.blocks["backward"][worker, iteration][-1:])
+                waiting = np.append(update, self.blocks["backward"][worker, iteration][-1])
+                self.workers.wait_for_all(worker, iteration, answers, waiting)
         self.blocks["update"][worker, iteration] = update

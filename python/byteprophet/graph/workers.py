@@ -103,15 +103,14 @@ class Workers:
         return Computed(int(begin[0]), forward, backward, ready)
 
     def wait_for_all(
-        self, worker: int, iteration: int, arrived: Int64Array, update: Int64Array
-    ) -> int:
-        """Make all updates, (P,), wait for all of ``arrived``, and return the operation between."""
+        self, worker: int, iteration: int, arrived: Int64Array, waiting: Int64Array
+    ) -> None:
+        """Make all of ``waiting`` wait for all of ``arrived``, by one operation between them."""
         (barrier,) = self._graph.add_block(
             1, label=Label(Kind.BARRIER, rank=worker, iteration=iteration)
         )
         self._graph.depend_each(arrived, barrier)
-        self._graph.depend_each(barrier, update)
-        return int(barrier)
+        self._graph.depend_each(barrier, waiting)
 
     def update(self, worker: int, iteration: int) -> Int64Array:
         """Add the updates of all parameters, shape (P,). The most urgent ones go first."""

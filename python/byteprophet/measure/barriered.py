@@ -85,7 +85,8 @@ def measure_barriered(
     None: they share none, or it is not known. UserError if a recording is missing.
     """
     processes = config["workers"] * config["local_ranks"]
-    ranks = [_Rank(_spans_of(recorded, rank)) for rank in range(processes)]
+    spans = [_spans_of(recorded, rank) for rank in range(processes)]
+    ranks = [_Rank(events) for events in spans]
     check_ranks(
         {events.origin.rank for events in recorded if events.table is SPANS}, range(processes)
     )
@@ -100,7 +101,6 @@ def measure_barriered(
     moved = np.array(sizes) * (1 if halves else 2) * (processes - 1) / processes
     clocks = None
     if use is not None:
-        spans = [_spans_of(recorded, rank) for rank in range(processes)]
         arrivals = _arrivals(ranks, numbers, moved, steps)
         clocks = Clocks(spans, [(each,) for each in arrivals], use)
     measured = [_Times(rank, numbers, used, clocks) for rank in ranks]
@@ -113,7 +113,7 @@ def measure_barriered(
         backward_ns=np.stack([each.ready_ns.max(axis=1) for each in measured]),
         update_ns=np.stack([each.update_ns for each in measured]),
         between_ns=between_passes(np.stack([each.between_ns for each in measured])),
-        waits_for_all=all(waits_for_all(_spans_of(recorded, r), numbers) for r in range(processes)),
+        waits_for_all=all(waits_for_all(events, numbers) for events in spans),
     )
     limits_bps = link_limits_bps(config)
     cluster = measure_links(

@@ -21,7 +21,7 @@ part, which does not change with the links.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host
 from byteprophet.job.times import Int64Array
 from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
+from byteprophet.workload.as_job import limited_host
 
 _Floats = npt.NDArray[np.float64]
 
@@ -115,11 +116,7 @@ def configured_mesh_links(limits_bps: Sequence[int | None]) -> Cluster:
             "ranks own unequal shards, and not all links were limited: their rates cannot be "
             "measured; record the job with --bandwidth, or with equal owners"
         )
-    return Cluster(_limited(known_bps))
-
-
-def _limited(rates_bps: Iterable[int]) -> tuple[Host, ...]:
-    return tuple(Host(rate_bps, rate_bps, PAYLOAD_BURST_BYTES) for rate_bps in rates_bps)
+    return Cluster(tuple(map(limited_host, known_bps)))
 
 
 class _Period(NamedTuple):
@@ -151,7 +148,7 @@ def _cluster(
     delay_ns = round(latency_ns / steps)
     if limited_ns:
         costs = Costs(delay_ns=delay_ns, host_ns_per_byte=ns_per_byte - limited_ns)
-        return Cluster(_limited(known_bps), costs=costs)
+        return Cluster(tuple(map(limited_host, known_bps)), costs=costs)
     rate_bps = round(8e9 / ns_per_byte)
     return Cluster((Host(rate_bps, rate_bps),) * ranks, costs=Costs(delay_ns=delay_ns))
 

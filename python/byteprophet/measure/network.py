@@ -26,11 +26,12 @@ from byteprophet.measure.sending import (
     usual,
 )
 from byteprophet.monitor.estimate import DirectionEstimate, Estimate
-from byteprophet.network.namespaces import BURST_BYTES, PAYLOAD_BURST_BYTES
+from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.order_statistics import distinct, groups, median
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
+from byteprophet.workload.as_job import limited_host
 
 _AT_ONCE = 64  # messages
 _SUSTAINED_BYTES = 8 * BURST_BYTES  # at least, so that a limiter's burst is a small part of it
@@ -109,13 +110,10 @@ def measure_network(
     if stood_ns:  # it is in the delay, too, which is not longer than that of any push
         delay_ns = min(delay_ns, *(worker.least_ns for worker in found))
     acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
-    bursts_bytes = [PAYLOAD_BURST_BYTES if limit else 0 for limit in limits_bps]
+    bursts_bytes = [limited_host(limit).burst_bytes for limit in limits_bps]
     return Cluster(
         workers=tuple(map(Host, up_bps, down_bps, bursts_bytes)),
-        servers=tuple(
-            Host(limit, limit, PAYLOAD_BURST_BYTES) if limit else Host()
-            for limit in server_limits_bps or (None,) * servers
-        ),
+        servers=tuple(map(limited_host, server_limits_bps or (None,) * servers)),
         costs=Costs(
             message_cost_ns=int(median(costs_ns)) if costs_ns else 0,
             delay_ns=delay_ns,

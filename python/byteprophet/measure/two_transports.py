@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.job import Cluster, Host, Job, Policy
+from byteprophet.job import Cluster, Job, Policy
 from byteprophet.job.assumed_costs import mesh_costs, served_costs
 from byteprophet.job.fused_file import Fused
 from byteprophet.job.routes import parts_of
@@ -36,10 +36,10 @@ from byteprophet.measure.tensors import (
     measure_tensors,
     place_since,
 )
-from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.schedulers import PARTITION
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
+from byteprophet.workload.as_job import limited_host
 from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
 _REDUCE_SCATTER = re.compile(r"reduce-scatter (\d+)\.\d+")  # torch/sync/collective_synchroniser.py
@@ -115,7 +115,7 @@ def _cluster(
     delay_ns = network.costs.delay_ns
     message_cost_ns = served_costs(delay_ns).message_cost_ns
     return Cluster(
-        tuple(Host(rate_bps, rate_bps, PAYLOAD_BURST_BYTES) for rate_bps in known_bps),
+        tuple(map(limited_host, known_bps)),
         network.servers,
         replace(network.costs, message_cost_ns=message_cost_ns),
         replace(mesh_costs(delay_ns), start_lag_ns=start_lag_ns, update_lag_ns=update_lag_ns),

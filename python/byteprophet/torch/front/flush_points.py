@@ -64,9 +64,10 @@ def average_gradients(parameters: Iterable[Tensor], function: Callable[..., Any]
     ``function`` is the torch function that was called with ``parameters``, for error messages.
     """
     parameters = list(parameters)
-    for front in live_fronts():
-        if front.manages(parameters) and front.expected:
-            front.synchronize(called(function))
+    with all_averages.needed():
+        for front in live_fronts():
+            if front.manages(parameters) and front.expected:
+                front.synchronize(called(function))
 
 
 def refuse_strangers(parameters: Sequence[Tensor], function: Callable[..., Any]) -> None:
@@ -188,8 +189,7 @@ def _clipping(
             if front.shards_all(known):
                 with all_averages.needed():
                     return of_shards(front, known, function, *args, **kwargs)
-        with all_averages.needed():
-            average_gradients(known, function)
+        average_gradients(known, function)
         if any(front.manages(known) for front in live_fronts()):
             known = clipping.by_rows(known)
         return function(known, *args, **kwargs)
@@ -225,8 +225,7 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                     "byteprophet: GradScaler cannot be used with local SGD: a rank that skips a "
                     "step would average parameters at another one"
                 )
-            with all_averages.needed():
-                average_gradients(parameters, function)
+            average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)
 
     return flushed

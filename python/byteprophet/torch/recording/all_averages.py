@@ -1,7 +1,8 @@
 """Records when a script needs all averages of an iteration before it updates.
 
-Clipping by norm does, and so does ``GradScaler``. Then no update can begin before all averages have
-arrived, and nothing overlaps with the next forward pass. A replay has to know (``Times``).
+Clipping does, and so does ``GradScaler``. Then no update can begin before all averages have
+arrived, and only all-gathers of updated shards overlap with the next forward pass. A replay has to
+know (``Times``).
 
 Threads: the script's own. Recorders are made before training, or between iterations.
 """
@@ -25,7 +26,7 @@ def record_in(log: SpanLog) -> None:
 
 @contextmanager
 def needed() -> Iterator[None]:
-    """A context manager around the wait for all averages, if anything is to be waited for."""
+    """A context manager around the wait for all averages, which may be over at once."""
     with ExitStack() as spans:
         for log in list(_logs):
             spans.enter_context(log.span(Kind.WAIT, ALL_AVERAGES))
