@@ -97,6 +97,17 @@ def test_nobody_is_done_before_the_last_rank_has_started() -> None:
     assert done.max() == FORWARD_NS + 9_000_000 + ring_ns(3, 300_000)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_follows_the_last_gradient_waits_if_the_script_does(waits: bool) -> None:
+    rest_ns, size_bytes = 400_000, 300_000
+    one = job(2, (size_bytes,), 2_000_000)
+    backward_ns = one.times.backward_ns + rest_ns
+    times = replace(one.times, backward_ns=backward_ns, waits_for_all=waits)
+    built = build(replace(one, times=times))
+    gathered_ns = FORWARD_NS + 2_000_000 + ring_ns(2, size_bytes)
+    assert replay(built.graph).makespan_ns == gathered_ns + rest_ns * waits + UPDATE_NS
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_two_buckets_that_meet_share_the_links(ranks: int) -> None:
     """Both complete at once, alike: each takes twice its bytes' time, and its own delays."""

@@ -18,7 +18,8 @@
   comes after its own part of the same collective. The rank that begins last was asked before and
   sends at once; the other one may not send before that is through
   (``experiments/gloo_requests.py``).
-- The optimizer makes all updates when all collectives are done. Then the next iteration begins.
+- The optimizer makes all updates when all collectives are done. Then the next iteration begins. If
+  the script waits for all averages, what follows its last gradient waits for them, too.
 - A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each. It does
   so in their order, which is the same on all ranks, so a bucket waits for those before it. Else
   ranks might wait for each other with all of their threads, each in another collective.
@@ -447,6 +448,9 @@ class _Build:
             self.computes[rank],
             Label(Kind.UPDATE, rank, iteration=iteration),
         )
-        graph.depend_each(blocks["update"][at], update)  # the end of backward
+        end = blocks["update"][at]  # of backward
+        graph.depend_each(end, update)
         graph.depend_each(blocks["done"][at], update)
+        if self.job.times.waits_for_all:
+            graph.depend_each(blocks["done"][at], end)
         blocks["update"][at] = update[0]
