@@ -17,7 +17,7 @@ from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.gradient_changes import with_reduce_dtype
 from byteprophet.optimize.recorded import OF_A_BENCH, why_not_distributed
-from byteprophet.optimize.search import Candidate, Decision, Found
+from byteprophet.optimize.search import LEAST_GAIN, Candidate, Decision, Found
 from byteprophet.replay.under import check_compresses
 
 COMPRESSION = "compression"
@@ -46,8 +46,9 @@ def compressed_where_faster(
     """``found``, with its candidates compressed by ``compress`` where the replay is faster.
 
     A strategy compresses gradients or lets them travel in a smaller type, and not both. So those of
-    a candidate that has decided on such a type are compressed in their own. ``corrections``: as the
-    search's evaluator has them.
+    a candidate that has decided on such a type are compressed in their own. The best one stays if
+    no other is faster by what a search takes for a gain. ``corrections``: as the search's evaluator
+    has them.
     """
     evaluate = Evaluator(folds=False, corrections=corrections)
 
@@ -69,9 +70,12 @@ def compressed_where_faster(
 
     best, families = faster(found.best), tuple(map(faster, found.families))
     ordered = tuple(sorted(families, key=lambda each: each.iteration_ns))
+    for first in ordered[:1]:
+        if first.iteration_ns < (1 - LEAST_GAIN) * best.iteration_ns:
+            best = first
     return replace(
         found,
-        best=min((best, *ordered), key=lambda each: each.iteration_ns),
+        best=best,
         families=ordered,
         replays=found.replays + evaluate.replays,
     )
