@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 from byteprophet.cli.main import run_cli
 from byteprophet.input_files import parse_json
 from byteprophet.launcher import JobSpec, run_job
+from byteprophet.simulate.clusters import description
 from byteprophet.simulate.clusters.description import cluster_names
 from byteprophet.simulate.costs.reference_operators import names
-from byteprophet.simulate.costs.table import read_table
+from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 
 FEW_COSTS = Path(__file__).with_name("few_costs.py")
 
@@ -58,7 +60,8 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
     assert len(table["products"]) >= 1
     assert table["launch_ns"] > 100
     assert 1e8 < table["memory_bytes_per_s"] < 1e12
-    simulate = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--costs", str(out)]
+    cluster = cluster_like_a_cpu(tmp_path)
+    simulate = ["simulate", "gpt2", "--cluster", cluster, "--gpus", "8", "--costs", str(out)]
     assert run_cli(simulate) == 0
     assert f"Costs: {table['source']}" in capsys.readouterr().out
 
@@ -93,9 +96,41 @@ def test_collects_collectives_in_a_job(tmp_path: Path, capsys: pytest.CaptureFix
     assert passes == {(name, phase) for name in names() for phase in ("forward", "backward")}
     sizes = {(rows, columns) for _, _, rows, columns, _ in table.operators}
     assert len(table.operators) == len(passes) * len(sizes)
-    simulate = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "16", "--costs", str(out)]
-    assert run_cli(simulate) == 0
-    assert f"Costs: {table.source}" in capsys.readouterr().out
+    simulate = ["simulate", "gpt2", "--gpus", "16", "--costs", str(out), "--cluster"]
+    assert run_cli([*simulate, "dgx-a100"]) == 2
+    assert "measured on another device than A100" in capsys.readouterr().err
+    cluster = cluster_like_a_cpu(tmp_path)
+    for search in ([], ["--batch", "16"]):
+        assert run_cli([*simulate, cluster, *search]) == 0
+        assert f"Costs: {table.source}" in capsys.readouterr().out
+
+
+def cluster_like_a_cpu(folder: Path) -> str:
+    """A description whose devices compute like CPUs: up to 1 TFLOP/s, 200 GB/s."""
+    text = (Path(description.__file__).parent / "dgx-a100.toml").read_text(encoding="utf-8")
+    for key, value in (("flops_per_s", 10**12), ("memory_bytes_per_s", 2 * 10**11)):
+        text = re.sub(rf"(?m)^{key} = [0-9_]+$", f"{key} = {value}", text)
+    path = folder / "cpus.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_shows_switches_and_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(description.__file__).parent / "dgx-a100.toml").read_text(encoding="utf-8")
+    path, costs = tmp_path / "mine.toml", tmp_path / "costs.json"
+    more = "[network]\nrails = true\nring_only = true"
+    path.write_text(text.replace("[network]", more), encoding="utf-8")
+    write_table(costs, CostTable("a test", launch_ns=5_000.0))
+    assert run_cli(["cluster", "show", str(path), "--costs", str(costs)]) == 0
+    printed = capsys.readouterr().out
+    assert "without oversubscription, with rails" in " ".join(printed.split())
+    assert "ring only" in printed
+    assert "a test" in printed
+    assert run_cli(["cluster", "show", str(path), "--costs", str(costs), "--json"]) == 0
+    shown = parse_json(capsys.readouterr().out)
+    assert shown["network"]["rails"]
+    assert not shown["network"]["all_reduce_only"]
+    assert (shown["gpu"], shown["costs"]) == ("A100-SXM4-80GB", ["a test"])
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,13 @@ def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: P
     times = []
     for more in ([], ["--straggler", "17=1.5"], ["--jitter", "0.05", "--gpu-mtbf", "50000"]):
         assert run_cli([*job, "--json", str(out), *more]) == 0
-        times.append(json.loads(out.read_text(encoding="utf-8"))["iteration_ns"])
+        figures = json.loads(out.read_text(encoding="utf-8"))
+        times.append(figures["iteration_ns"])
     assert times[0] < times[2] < times[1]
     # 50,000 / 32 = 1,562.5 hours between failures; Young: sqrt(2 x 60 s x that) = 26 thousand s.
+    assert figures["failures"]["mtbf_s"] == pytest.approx(1_562.5 * 3600)
+    assert 0.9 < figures["failures"]["goodput"] < 1
+    assert (figures["cluster"], figures["strategy"]) == ("dgx-a100", job[-1])
     assert "A failure every 1.56e+03 hours: save every 432 minutes" in capsys.readouterr().out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from math import isfinite
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from byteprophet.report.console import facts_table, table_console
 from byteprophet.simulate.clusters.beliefs import beliefs_as_tables
 from byteprophet.simulate.clusters.constants import constants
 from byteprophet.simulate.clusters.description import Cluster, cluster_names
-from byteprophet.simulate.costs.sources import cluster_with_costs
+from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sources
 
 _HELP = """Show descriptions of clusters, which byteprophet simulate uses.
 
@@ -68,18 +69,28 @@ def _facts(cluster: Cluster) -> Table:
     each = f"{network.adapters} x {network.adapter_bits_per_s / 1e9:,.0f} Gbit/s"
     own = f"{cluster.network_bytes_per_s / 1e9:,.1f} GB/s for each GPU"
     table.add_row("network", each, f"{_between(cluster)}; {own}")
+    if switches := [name.replace("_", " ") for name, is_on in _switches(cluster).items() if is_on]:
+        table.add_row("", "", ", ".join(switches))
+    for source in measured_sources(cluster):
+        table.add_row("costs", cluster.costs, source)
     return table
 
 
 def _between(cluster: Cluster) -> str:
     network = cluster.network
     if not network.nodes_per_leaf:
-        return "a fat tree without oversubscription"
+        return "a fat tree without oversubscription" + (", with rails" if network.rails else "")
     leaves = "leaf switches, one for each GPU of a node," if network.rails else "a leaf switch"
     return (
         f"{leaves} for {network.nodes_per_leaf} nodes, whose links to the spine have "
         f"{network.uplink_share:.0%} of the rate of those to adapters"
     )
+
+
+def _switches(cluster: Cluster) -> dict[str, bool]:
+    """What its network does or does not, by the names in its description."""
+    switches = (field.name for field in fields(cluster.network) if field.type == "bool")
+    return {name: getattr(cluster.network, name) for name in switches}
 
 
 def _inside(cluster: Cluster) -> str:
@@ -106,6 +117,9 @@ def _as_json(cluster: Cluster) -> dict[str, object]:
     return {
         "schema": 1,
         "name": cluster.name,
+        "gpu": cluster.gpu.name,
+        "costs": measured_sources(cluster),
+        "network": _switches(cluster),
         "constants": {
             one.name: {**vars(one), "most": one.most if isfinite(one.most) else None}
             for one in constants(cluster)

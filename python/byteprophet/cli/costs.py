@@ -52,7 +52,7 @@ def collect_costs(
     if device and device not in DEVICES:
         raise UserError(f"--device {device}: use {' or '.join(DEVICES)}")
     if not 0 < seconds <= 86_400:
-        raise UserError(f"--seconds {seconds}: must be from 0 to 86400")
+        raise UserError(f"--seconds {seconds}: must be more than 0 and at most 86400")
     if not 1 <= passes <= _MOST_PASSES:
         raise UserError(f"--passes {passes}: must be from 1 to {_MOST_PASSES}")
     say, ranks = progress_of("costs collect"), ranks_of_job()

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from byteprophet.cli.given import refuse_given
-from byteprophet.cli.simulate_conditions import conditions_of, failures_line
+from byteprophet.cli.simulate_conditions import conditions_of, failures_as_json, failures_line
 from byteprophet.cli.simulate_places import check_places, files_among
 from byteprophet.cli.simulate_search import search_strategies
 from byteprophet.cli.simulate_tables import (
@@ -177,13 +177,15 @@ def simulate(
     if workload is not None:
         write_whole(workload, to_toml(workload_of(result.program, result.costs)))
     if json_file is not None:
-        write_whole(
-            json_file,
-            json.dumps(
-                result.as_json() | found.as_json() | {"costs": measured_sources(machines)}, indent=1
-            )
-            + "\n",
-        )
+        figures = {
+            **result.as_json(),
+            **found.as_json(),
+            "cluster": cluster,
+            "strategy": strategy,
+            "costs": measured_sources(machines),
+            "failures": failures and failures_as_json(result, failures),
+        }
+        write_whole(json_file, json.dumps(figures, indent=1) + "\n")
     size = f"{_rounded(loaded.parameters())} parameters"
     if loaded.tokens > 1:
         size += f", {loaded.tokens:,} tokens per sample"

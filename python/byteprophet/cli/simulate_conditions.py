@@ -35,6 +35,18 @@ def _is_number(text: str) -> bool:
         return False
 
 
+def failures_as_json(result: Simulated, failures: Failures) -> dict[str, float]:
+    """The figures of ``failures_line`` as plain data."""
+    interval_s = failures.best_interval_s
+    kept = failures.goodput(interval_s)
+    return {
+        "mtbf_s": failures.mtbf_s,
+        "best_interval_s": interval_s,
+        "goodput": kept,
+        "kept_tokens_per_s": kept * result.tokens_per_s,
+    }
+
+
 def failures_line(result: Simulated, failures: Failures) -> str:
     """How often to save the job, and what is left of its throughput."""
     interval_s = failures.best_interval_s

@@ -15,7 +15,8 @@ from byteprophet.cli.simulate_tables import GIB, ms_long
 from byteprophet.errors import UserError
 from byteprophet.report.console import progress_bar, table_console
 from byteprophet.simulate.calibrate.interval import interval
-from byteprophet.simulate.costs.sources import cluster_with_costs
+from byteprophet.simulate.clusters.description import Cluster
+from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sources
 from byteprophet.simulate.execute.kept import Found, Job, Kept
 from byteprophet.simulate.execute.search import pareto, search, undivided_vocabulary
 from byteprophet.simulate.execute.simulate import simulate
@@ -36,13 +37,18 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     check_places(out, {"--json": json_file}, files_among(job.model, job.cluster, job.costs))
     if out is not None:
         kept = Kept(out / KEPT)
+    machines = cluster_with_costs(job.cluster, job.costs)
     source = load_source(job.model, job.sequence)
     with progress_bar("simulate", "strategies") as told:
         found = search(job, source, told, kept)
     front = pareto(found)
     fitting = [one for one in found if one.fits]
     if json_file is not None:
-        figures = {"schema": 1, "strategies": [vars(one) for one in found]}
+        figures = {
+            "schema": 1,
+            "costs": measured_sources(machines),
+            "strategies": [vars(one) for one in found],
+        }
         write_whole(json_file, json.dumps(figures, indent=1) + "\n")
     refused = Counter(one.refused for one in found if one.refused)
     console = table_console()
@@ -53,6 +59,8 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
         f"{len(found) - refused.total()} of {len(found)} strategies can be simulated, "
         f"{len(fitting)} fit into memory\n"
     )
+    for measured in measured_sources(machines):
+        console.print(f"Costs: {measured}\n", soft_wrap=True)
     console.print(_table(fitting, front))
     console.print("\n* no other strategy is both as fast and as small")
     if vocabulary := undivided_vocabulary(job, source(1)):
@@ -61,7 +69,7 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
         console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
     if out is not None and fitting:
         for what, file in zip(
-            ("page", "trace"), _write(job, source, out, found, front), strict=True
+            ("page", "trace"), _write(job, source, machines, out, found, front), strict=True
         ):
             console.print(f"{what}: {file}", soft_wrap=True)
     elif out is not None:
@@ -82,13 +90,17 @@ def _table(fitting: Sequence[Found], front: Sequence[Found]) -> Table:
 
 
 def _write(
-    job: Job, source: Source, out: Path, found: Sequence[Found], front: Sequence[Found]
+    job: Job,
+    source: Source,
+    cluster: Cluster,
+    out: Path,
+    found: Sequence[Found],
+    front: Sequence[Found],
 ) -> tuple[Path, Path]:
     """The page and the trace of the fastest strategy that fits."""
     from byteprophet.cli.simulate_page import write_out  # the page takes a moment to load
 
     best = parse_strategy(front[0].strategy, job.gpus)
-    cluster = cluster_with_costs(job.cluster, job.costs)
     result = simulate(source(best.samples), best, cluster)
     searched = _searched(job, found, front)
     return write_out(out, result, cluster.name, interval(result, cluster), searched)

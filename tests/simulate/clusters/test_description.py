@@ -9,7 +9,7 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters import description
-from byteprophet.simulate.clusters.constants import with_constants
+from byteprophet.simulate.clusters.constants import constants, with_constants
 from byteprophet.simulate.clusters.description import cluster_names, find_cluster
 
 _TEXT = (Path(description.__file__).parent / "dgx-1v.toml").read_text(encoding="utf-8")
@@ -51,6 +51,8 @@ def test_every_nvlink_of_a_v100_is_described() -> None:
         ("[network]", "[network]\nuplink_share = 0", "uplink_share is 0: must be more than 0"),
         ("multiprocessors = 80", "multiprocessors = 0", "multiprocessors is 0: must be a pos"),
         ("[network]", "[network]\nuplink_share = 2", "uplink_share is 2: must be more than 0"),
+        ("[network]", "[network]\nuplink_share = 0.5", "uplink_share: needs network.nodes_per_le"),
+        ("[6, 7, 2]", "[5, 7, 2]", "GPUs 5 and 7 are named twice"),
         ("[6, 7, 2]", "[7, 6, 2]", r"node.links: \[7, 6, 2\]: expected"),
         ("adapter_bits_per_s = 100_000_000_000", "adapter_bits_per_s = 1", "one byte per second"),
         ("[gpu]", "[before_costs]\n[gpu]", "before_costs: must be a table, in a file that has cos"),
@@ -110,4 +112,5 @@ def test_leaf_switches_may_be_described(tmp_path: Path) -> None:
     assert [cluster.leaf(node) for node in (0, 3, 4, 9)] == [0, 0, 1, 2]
     assert cluster.network.uplink_share == 0.5
     assert cluster.network.rails
+    assert {one.name: one.uncertainty for one in constants(cluster)}["network.uplink_share"] == 0
     assert find_cluster("dgx-1v").leaf(9) == 0

@@ -125,6 +125,40 @@ def test_the_slowest_group_of_a_node_counts() -> None:
     assert costs.transfer(_ALL_REDUCE, group, 1 << 20).size_bytes == one == 2 * two
 
 
+def test_a_message_in_a_node_has_the_nvlinks_between_its_gpus() -> None:
+    costs, size = _costs("dgx-1v", pp=8), 1 << 30
+    node = costs.cluster.node
+
+    def rate(source: int, target: int) -> float:
+        transfer = costs.send(size, source, target)
+        time_ns = costs.alone_ns(transfer) - transfer.latency_ns
+        return size / time_ns * 1e9 / (node.link_bytes_per_s * node.efficiency)
+
+    assert rate(0, 3) == rate(3, 0) == pytest.approx(2)
+    assert rate(3, 7) == rate(15, 11) == pytest.approx(1)
+    assert rate(0, 7) == pytest.approx(1)  # relayed
+    costs = _costs("dgx-1v", pp=2, tp=4)  # of 0 to 4, 1 to 5, 2 to 6 and 3 to 7, the slowest counts
+    assert rate(0, 4) == rate(3, 7) == pytest.approx(1)
+    costs = _costs("dgx-1v", pp=4, tp=2)
+    assert rate(0, 2) == rate(3, 1) == pytest.approx(1)
+    assert rate(2, 4) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("adapters", [4, 8])
+@pytest.mark.parametrize("local", [1, 2, 8])
+def test_a_ring_of_messages_leaves_a_node_over_one_adapter(adapters: int, local: int) -> None:
+    """Or over as much of it as the group's ranks have, beside those of other groups."""
+    cluster = find_cluster("dgx-h100")
+    cluster = replace(cluster, network=replace(cluster.network, adapters=adapters))
+    costs, size = CollectiveCosts(cluster, Mesh(dp=16)), float(1 << 32)
+    found = costs.transfer(CollectiveKind.SEND, Group(local, 2), size)
+    hops = (2 * local - 1) / (2 * local) * size
+    share = cluster.network_bytes_per_s
+    rate = min(cluster.network.adapter_bits_per_s / 8, local * share) / 1e9
+    expected_ns = hops / (rate * cluster.network.efficiency)
+    assert costs.alone_ns(found) - found.latency_ns == pytest.approx(expected_ns)
+
+
 @pytest.mark.parametrize("adapters", [1, 8, 16])
 def test_a_rank_that_was_measured_alone_had_a_whole_adapter(adapters: int) -> None:
     """GPUs of a node that communicate at once share it, however fast one of them is alone."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
 from byteprophet.simulate.costs import collect
 from byteprophet.simulate.costs.kept_passes import KeptPasses
 from byteprophet.simulate.costs.table import CostTable, read_table
@@ -36,8 +37,10 @@ def test_an_interrupted_measurement_goes_on(
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_passes_of_another_device_do_not_count(tmp_path: Path) -> None:
+def test_passes_of_another_device_are_refused_and_stay(tmp_path: Path) -> None:
     kept = KeptPasses(tmp_path / "costs.json")
     kept.keep(1, CostTable("one GPU"))
     assert [table.source for table in kept.read("one GPU")] == ["one GPU"]
-    assert kept.read("another GPU") == []
+    with pytest.raises(UserError, match="pass-1: an interrupted call has one GPU, and this one"):
+        kept.read("another GPU")
+    assert kept.count() == 1

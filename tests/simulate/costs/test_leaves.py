@@ -42,6 +42,17 @@ def test_all_to_all_sends_to_every_leaf(nodes: int, per_leaf: int, local: int) -
     assert uplink_part(_ALL_TO_ALL, group) == pytest.approx(crossing / between_nodes)
 
 
+def test_a_ring_of_messages_crosses_the_uplinks_of_its_leaves() -> None:
+    """One message at a time leaves a leaf, and the group's ranks there have their shares."""
+    size, local = float(1 << 32), 8
+    costs = CollectiveCosts(_cluster(2, 0.25), Mesh(cp=64))
+    found = costs.transfer(CollectiveKind.SEND, costs.group(("cp",)), size)
+    together = 2 * local * costs.uplink_bytes_per_ns
+    adapter = costs.cluster.network.adapter_bits_per_s / 8e9 * costs.cluster.network.efficiency
+    expected_ns = 63 / 64 * size / min(together, adapter)
+    assert costs.alone_ns(found) - found.latency_ns == pytest.approx(expected_ns)
+
+
 def test_uplinks_limit_what_crosses_them_more_than_they_bear() -> None:
     """With a quarter of the rate: rings over four nodes per leaf are as fast, over two half."""
     size = 1 << 30
@@ -54,11 +65,13 @@ def test_uplinks_limit_what_crosses_them_more_than_they_bear() -> None:
         assert free.rate(alone) / costs.rate(transfer) == pytest.approx(slower)
 
 
-def test_messages_between_rails_cross_the_spine() -> None:
+def test_messages_between_rails_change_rails_in_the_node() -> None:
+    """As NCCL_P2P_PXN_LEVEL is 2 by default."""
     leaf, rails = (
         CollectiveCosts(_cluster(4, rails=rails), Mesh(pp=64)) for rails in (False, True)
     )
     assert [costs.send(1, 0, 8).uplink for costs in (leaf, rails)] == [0, 0]
-    assert [costs.send(1, 7, 8).uplink for costs in (leaf, rails)] == [0, 1]
+    assert [costs.send(1, 7, 8).uplink for costs in (leaf, rails)] == [0, 0]
+    assert [costs.send(1, 7, 8).other for costs in (leaf, rails)] == [0, 1]
     assert [costs.send(1, 0, 32).uplink for costs in (leaf, rails)] == [1, 1]
     assert [costs.send(1, 0, 7).between_nodes for costs in (leaf, rails)] == [False, False]

@@ -87,6 +87,7 @@ def test_a_table_is_the_same_when_it_is_read(tmp_path: Path) -> None:
         ("source", 3, "source must be a text"),
         ("products", [[1, 2, 3]], "expected .rows, columns, inner, ns."),
         ("products", [[1, 2, 3.5, 1.0]], "expected .rows, columns, inner, ns."),
+        ("products", [[10**110, 2, 3, 1.0]], "expected .rows, columns, inner, ns."),
         ("products", [[1, 2, 3, -1.0]], "expected .rows, columns, inner, ns."),
         ("launch_ns", "fast", "launch_ns is 'fast'"),
     ],
@@ -104,6 +105,19 @@ def test_more_than_the_peak_is_refused() -> None:
     fast = CostTable("a test", ((8192, 8192, 8192, 1_000.0),))
     with pytest.raises(UserError, match="peak is lower than what was measured"):
         with_costs(CLUSTER, fast)
+
+
+def test_a_table_of_another_device_is_refused() -> None:
+    slow = CostTable("a laptop", ((2048, 2048, 2048, 1e9),))
+    with pytest.raises(UserError, match=r"a laptop: .* would be 6e-05"):
+        with_costs(CLUSTER, slow)
+
+
+@pytest.mark.parametrize("name", ["memory_bytes_per_s", "launch_ns"])
+def test_the_source_of_a_table_without_products_is_said(name: str) -> None:
+    table = CostTable("a test", **{name: 1e12 if name.endswith("_s") else 5_000.0})
+    assert measured_sources(with_costs(CLUSTER, table)) == ["a test"]
+    assert measured_sources(CLUSTER) == []
 
 
 def packaged(folder: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.replay import replay
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import compile_program
-from byteprophet.simulate.costs.blocks import BlockCosts
+from byteprophet.simulate.costs.blocks import KERNELS, BlockCosts, Spent
 from byteprophet.simulate.execute.conditions import Conditions, Replicas
 from byteprophet.simulate.execute.job_graph import build as build_graph
 from byteprophet.simulate.execute.simulate import simulate_program
@@ -62,6 +64,34 @@ def test_one_replica_stands_for_all_that_are_as_slow(seed: int) -> None:
     assert slow_ns == pytest.approx(all_ns, abs=rounding_ns)
     alike_ns = replay(build_graph(compiled, costs).graph).makespan_ns
     assert alike_ns <= slow_ns <= 1.3 * alike_ns + rounding_ns
+
+
+def test_a_slower_gpu_hides_more_of_what_its_host_does() -> None:
+    """Of a job that its host limits, kernels may take longer until they are the limit."""
+    compiled = program("gpt2", "dp=1", 1)
+    fast = find_cluster("dgx-h100")
+    found = {}
+    for launch_ns in (1, 20_000, 4_000_000):
+        cluster = replace(fast, gpu=replace(fast.gpu, launch_ns=launch_ns))
+        alike = simulate_program(compiled, cluster)
+        slow = simulate_program(compiled, cluster, Conditions({0: 1.5}))
+        update_ns = alike.by_use[Spent.OPTIMIZER]
+        passes_ns = sum(alike.by_use[use] for use in KERNELS) - update_ns
+        longer_ns = slow.iteration_ns - alike.iteration_ns - 0.5 * update_ns
+        found[launch_ns] = longer_ns / passes_ns
+    assert found[1] == pytest.approx(0.5, rel=1e-4)
+    assert 0.1 < found[20_000] < 0.4
+    assert found[4_000_000] == pytest.approx(0, abs=1e-4)
+
+
+def test_a_slower_gpu_hides_more_of_a_ring_of_keys_and_values() -> None:
+    compiled, cluster = program("gpt2", "cp=16 ring=1", 16), find_cluster("dgx-a100")
+    slow_links = replace(cluster, network=replace(cluster.network, efficiency=0.01))
+    alike, slow = (
+        simulate_program(compiled, slow_links, Conditions(dict.fromkeys(range(16), factor)))
+        for factor in (1.0, 1.5)
+    )
+    assert 0 < slow.by_use[Spent.SEND] < alike.by_use[Spent.SEND]
 
 
 def test_one_straggler_costs_as_much_as_many() -> None:

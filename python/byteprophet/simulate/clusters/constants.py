@@ -11,6 +11,8 @@ import numpy as np
 from byteprophet.simulate.clusters.beliefs import UNSTATED, Matrix
 from byteprophet.simulate.clusters.description import PARTS, Cluster, largest_part
 
+_EXACT = ("network.uplink_share",)
+"""Parts that are built so, and not estimated."""
 _LEAST = 1e-3
 """Of a constant that is no whole number."""
 
@@ -49,7 +51,7 @@ def constants(cluster: Cluster) -> list[Constant]:
             most = largest_part(field.name) if field.type == "float" else math.inf
             uncertainty = source.uncertainty
             if uncertainty is None:  # sizes, counts and peaks are what a data sheet says
-                estimated = most < math.inf or name.endswith("_ns")
+                estimated = (most < math.inf and name not in _EXACT) or name.endswith("_ns")
                 uncertainty = UNSTATED if estimated else 0.0
             found.append(Constant(name, value, uncertainty, source.text, most))
     return found

@@ -134,6 +134,7 @@ class Cluster:
         network: the network between nodes.
         beliefs: how well its constants are known, and from where.
         costs: measured costs that it is simulated with, by name or path; empty: none.
+        costs_source: where these were measured, in words; empty: none.
         before_costs: the cluster that ``costs`` replaced estimates of. Measured times are kept in
             relation to it, and constants may have been calibrated since. None: ``costs`` have
             replaced nothing yet.
@@ -150,6 +151,7 @@ class Cluster:
     network: Network
     beliefs: Beliefs = field(default_factory=Beliefs)
     costs: str = ""
+    costs_source: str = ""
     before_costs: Cluster | None = None
     shapes: Shapes | None = field(default=None, compare=False)
     collectives: CollectiveTimes | None = field(default=None, compare=False)
@@ -231,6 +233,11 @@ def _described(where: str, name: str, parts: Mapping[str, Any]) -> Cluster:
             f"{where}: network.adapter_bits_per_s is {cluster.network.adapter_bits_per_s}: must "
             "give each GPU of a node at least one byte per second"
         )
+    if cluster.network.uplink_share != 1 and not cluster.network.nodes_per_leaf:
+        raise UserError(
+            f"{where}: network.uplink_share: needs network.nodes_per_leaf, the nodes below a leaf "
+            "switch: without it, all nodes are below one, and nothing crosses its uplinks"
+        )
     return _with_links(where, cluster, links)
 
 
@@ -277,12 +284,17 @@ def _with_links(where: str, cluster: Cluster, given: Any) -> Cluster:
         raise UserError(
             f"{where}: node.links: need node.link_bytes_per_s and at most 8 GPUs, got {node.gpus}"
         )
-    links = []
+    links: list[tuple[int, int, int]] = []
     for item in given if isinstance(given, list) else [given]:
         good = isinstance(item, list) and len(item) == 3 and all(type(at) is int for at in item)
         if not good or not 0 <= item[0] < item[1] < node.gpus or not 1 <= item[2] <= 16:
             raise UserError(
                 f"{where}: node.links: {item!r}: expected [GPU, larger GPU, number of NVLinks]"
+            )
+        if any((item[0], item[1]) == (one, other) for one, other, _ in links):
+            raise UserError(
+                f"{where}: node.links: GPUs {item[0]} and {item[1]} are named twice: give the "
+                "number of all NVLinks between them at once"
             )
         links.append((item[0], item[1], item[2]))
     return replace(cluster, node=replace(node, links=tuple(links)))

@@ -10,10 +10,10 @@ without compilation (``eager``) and without pipeline ranks, of the whole iterati
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.compiled import Compiled
@@ -51,12 +51,34 @@ _OF_PHASE = {
 }
 
 
+class Behind(NamedTuple):
+    """What happens while kernels run. It takes time of its own where it is longer than these.
+
+    Attributes:
+        use: what it is.
+        needs_ns: how long it takes.
+        kernels_ns: how long the kernels take that hide it.
+    """
+
+    use: Spent
+    needs_ns: float
+    kernels_ns: float
+
+    def longer_ns(self, factor: float) -> float:
+        """Its own time if kernels take ``factor`` times as long."""
+        return max(0.0, self.needs_ns - factor * self.kernels_ns)
+
+
 @dataclass(frozen=True)
 class PassTime:
-    """The time of one pass. ``by_use`` adds up to ``time_ns``."""
+    """The time of one pass. ``by_use`` adds up to ``time_ns``.
+
+    ``behind``: what is hidden behind kernels, and how often the pass has it.
+    """
 
     time_ns: int
     by_use: Mapping[Spent, int]
+    behind: Mapping[Behind, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,29 +178,30 @@ class BlockCosts:
     def host_ns(self, compiled: Compiled) -> float:
         """What the host needs to launch a forward and a backward pass."""
         return sum(
-            self._passed(steps, NOTHING_SHARED)[1]
+            self._passed(steps, NOTHING_SHARED)[2]
             for steps in (compiled.forward, compiled.backward)
         )
 
     def steps(self, steps: Iterable[Step], shared: Shared = NOTHING_SHARED) -> Pass:
         """The pass of steps behind each other."""
-        parts, host_ns, busy_ns = self._passed(steps, shared)
-        late_ns = host_ns - (0 if self._blocking else busy_ns)
-        if late_ns > 0 and not self.runs_ahead:
-            first = next(part for part in parts if isinstance(part, dict))
-            first[Spent.LAUNCH] = late_ns
+        parts, behind, _ = self._passed(steps, shared)
+        first = next(part for part in parts if isinstance(part, dict))
+        for one in behind:
+            if one.longer_ns(1.0):
+                first[one.use] = one.longer_ns(1.0)
+        hidden = dict.fromkeys(behind, 1)
         return tuple(
-            part if isinstance(part, Waited) else _rounded(part)
+            part if isinstance(part, Waited) else _rounded(part, hidden if part is first else {})
             for part in parts
             if part or len(parts) == 1
         )
 
     def _passed(
         self, steps: Iterable[Step], shared: Shared
-    ) -> tuple[list[dict[Spent, float] | Waited], float, float]:
-        """What is done in a pass, and how long the host and the GPU need for it."""
+    ) -> tuple[list[dict[Spent, float] | Waited], list[Behind], float]:
+        """What is done in a pass, what passes behind kernels, and how long the host needs."""
         parts: list[dict[Spent, float] | Waited] = [{}]
-        busy = 0.0
+        collectives_ns = 0.0
         launched = 0
         ring_ns = hidden_ns = 0.0
         for step in steps:
@@ -192,12 +215,11 @@ class BlockCosts:
                     continue
                 time_ns = self.collectives.alone_ns(transfer)
                 launched += 1
+                collectives_ns += time_ns
                 if self._copies and step.kind in _COPIED:
                     copied_ns = self.copy_ns(step.size_bytes)
-                    busy += copied_ns
                     last[Spent.COPIES] = last.get(Spent.COPIES, 0.0) + copied_ns
                 if transfer.size_bytes and transfer.links & shared:
-                    busy += time_ns
                     parts.append(Waited(step.axes, use, transfer))
                     continue
             else:
@@ -208,14 +230,16 @@ class BlockCosts:
                 time_ns += self._adding_ns(step)
                 merging_ns = self._merging_ns(step)
                 if merging_ns:
-                    busy += merging_ns
                     last[Spent.COPIES] = last.get(Spent.COPIES, 0.0) + merging_ns
-            busy += time_ns
             last[use] = last.get(use, 0.0) + time_ns
-        if ring_ns > hidden_ns:
-            first = next(part for part in parts if isinstance(part, dict))
-            first[Spent.SEND] = ring_ns - hidden_ns
-        return parts, launched * self._launch_ns, busy
+        host_ns = launched * self._launch_ns
+        behind = [Behind(Spent.SEND, ring_ns, hidden_ns)]
+        if not self.runs_ahead:
+            works = (part for part in parts if isinstance(part, dict))
+            kernels_ns = sum(ns for work in works for use, ns in work.items() if use in KERNELS)
+            launches = (host_ns, 0.0) if self._blocking else (host_ns - collectives_ns, kernels_ns)
+            behind.append(Behind(Spent.LAUNCH, *launches))
+        return parts, [one for one in behind if one.needs_ns > 0], host_ns
 
     def copy_ns(self, size_bytes: float) -> float:
         """The time of reading and writing so many bytes once."""
@@ -259,9 +283,9 @@ class BlockCosts:
         return (ranks - 1) / ranks if step.operator.kind is Kind.ATTENTION else 0.0
 
 
-def _rounded(by_use: Mapping[Spent, float]) -> PassTime:
+def _rounded(by_use: Mapping[Spent, float], behind: Mapping[Behind, int]) -> PassTime:
     rounded = {use: round(time_ns) for use, time_ns in by_use.items()}
-    return PassTime(sum(rounded.values()), rounded)
+    return PassTime(sum(rounded.values()), rounded, behind)
 
 
 def _launches(step: Compute) -> int:
@@ -299,10 +323,13 @@ def _eager_launches(step: Compute, *, adds: bool) -> int:
 def total(times: Iterable[PassTime]) -> PassTime:
     """Several pieces of work behind each other."""
     by_use: dict[Spent, int] = {}
+    behind: dict[Behind, int] = {}
     for time in times:
         for use, time_ns in time.by_use.items():
             by_use[use] = by_use.get(use, 0) + time_ns
-    return PassTime(sum(by_use.values()), by_use)
+        for one, count in time.behind.items():
+            behind[one] = behind.get(one, 0) + count
+    return PassTime(sum(by_use.values()), by_use, behind)
 
 
 KERNELS = (
@@ -315,13 +342,20 @@ KERNELS = (
 
 
 def slower(time: PassTime, factor: float) -> PassTime:
-    """``time`` on a GPU whose kernels take ``factor`` times as long."""
+    """``time`` on a GPU whose kernels take ``factor`` times as long, and hide more behind them."""
     if factor == 1:
         return time
     by_use = {
         use: round(time_ns * factor) if use in KERNELS else time_ns
         for use, time_ns in time.by_use.items()
     }
+    for use in {one.use for one in time.behind}:
+        changed_ns = sum(
+            count * (one.longer_ns(factor) - one.longer_ns(1.0))
+            for one, count in time.behind.items()
+            if one.use is use
+        )
+        by_use[use] = max(0, round(by_use.get(use, 0) + changed_ns))
     return PassTime(sum(by_use.values()), by_use)
 
 

@@ -70,12 +70,18 @@ def collect(
         kept: gets every pass, and has those of an interrupted call, which are not measured again.
 
     Raises:
-        UserError: PyTorch is missing, or the device.
+        UserError: PyTorch is missing, or the device, or the device's memory is in use.
     """
     torch = _torch()
     device = _device(torch, device)
-    with torch.no_grad():
-        return _Collector(torch, device).collect(seconds, say, passes, kept)
+    try:
+        with torch.no_grad():
+            return _Collector(torch, device).collect(seconds, say, passes, kept)
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(
+            f"costs collect: the GPU has too little free memory: {str(error).splitlines()[0]} "
+            "End what else uses it; complete passes are kept"
+        ) from None
 
 
 def collect_in_job(

@@ -30,7 +30,8 @@ def ranks_of_job() -> int:
     """The number of ranks of the job that this process is in, by the variables of torchrun.
 
     Raises:
-        UserError: several of them share a node, so their collectives would not cross the network.
+        UserError: several of them share a node, so their collectives would not cross the network;
+            or the number of ranks is missing.
     """
     if "RANK" not in os.environ:
         return 1
@@ -40,7 +41,13 @@ def ranks_of_job() -> int:
             f"costs collect: {local} ranks of the job share this node (LOCAL_WORLD_SIZE), but "
             "collectives are measured between nodes: start one rank on each"
         )
-    return int(os.environ["WORLD_SIZE"])
+    ranks = os.environ.get("WORLD_SIZE", "")
+    if not ranks.isdecimal() or not 1 <= int(ranks) < 1 << 20:
+        raise UserError(
+            f"costs collect: RANK is set, so this is a rank of a job, but WORLD_SIZE is {ranks!r}: "
+            "start it with torchrun or byteprophet run, or unset RANK"
+        )
+    return int(ranks)
 
 
 def is_first_rank() -> bool:

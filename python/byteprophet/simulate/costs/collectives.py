@@ -159,15 +159,18 @@ class CollectiveCosts:
             outside = (ranks - group.local) / ranks * size_bytes
             inside = (group.local - 1) / ranks * size_bytes
         elif kind is CollectiveKind.SEND:
-            # One neighbour after the other, over a single adapter where it is in another node.
+            # One neighbour after the other. One message at a time leaves the node, over one
+            # adapter, or over as much of it as the group's ranks have together.
             inside = (ranks - 1) / ranks * size_bytes
-            outside = inside if nodes > 1 else 0.0
+            outside = inside / self._shares(group.local) if nodes > 1 else 0.0
         else:
             outside, inside = (through / group.local if nodes > 1 else 0.0), through
         if group.local == 1:
             inside = 0.0  # links in the node carry nothing
         inside *= self._slowdown(group) if nodes == 1 else 1.0
         uplink = uplink_part(kind, group)
+        if kind is CollectiveKind.SEND:
+            uplink *= self._shares(group.local) / group.local
         crosses = outside / self._network_rate(uplink) > inside / self.node_bytes_per_ns
         ring_ns: float = node.base_ns + passes * (
             (ranks - nodes) * node.step_ns + (nodes > 1) * nodes * network.step_ns
@@ -190,16 +193,39 @@ class CollectiveCosts:
         return Transfer(False, inside, latency_ns, uplink * other, other, passes)
 
     def send(self, size_bytes: float, source: int, target: int) -> Transfer:
-        """A message from one rank to another."""
+        """A message from one rank to another.
+
+        With rails, what is for a GPU of another rail is sent from the GPU of that rail in the same
+        node (NCCL's PXN, which sends and receives always use by default). So it does not cross the
+        spine for that.
+        """
         node, network = self.cluster.node, self.cluster.network
-        nodes = source // node.gpus, target // node.gpus
+        nodes, gpus = zip(*(divmod(rank, node.gpus) for rank in (source, target)), strict=True)
         latency_ns = float(node.base_ns / 2)
         if nodes[0] == nodes[1]:
-            return Transfer(False, size_bytes, latency_ns + node.step_ns)
-        other_rail = network.rails and source % node.gpus != target % node.gpus
-        crosses = other_rail or self.cluster.leaf(nodes[0]) != self.cluster.leaf(nodes[1])
-        found = Transfer(True, size_bytes, latency_ns + network.step_ns, float(crosses))
+            slowdown = self._slowdown(Group(2, 1, self._pairs(source, target)))
+            return Transfer(False, size_bytes * slowdown, latency_ns + node.step_ns)
+        relayed = float(network.rails and gpus[0] != gpus[1])
+        crosses = float(self.cluster.leaf(nodes[0]) != self.cluster.leaf(nodes[1]))
+        found = Transfer(True, size_bytes, latency_ns + network.step_ns, crosses, relayed)
         return self._as_measured(CollectiveKind.SEND, 2, size_bytes, found)
+
+    def _pairs(self, source: int, target: int) -> tuple[tuple[int, ...], ...]:
+        """The GPUs of messages between the same stages as these ranks are on, within a node."""
+        gpus, per_stage = self.cluster.node.gpus, self._mesh.ranks // self._mesh.pp
+        first = source // per_stage * per_stage
+        pairs = {
+            tuple(sorted((one % gpus, (one + target - source) % gpus)))
+            for one in range(first, first + min(per_stage, gpus))
+            if one // gpus == (one + target - source) // gpus
+        }
+        return tuple(sorted(pairs))
+
+    def _shares(self, local: int) -> float:
+        """The rate of one adapter over a rank's share, of which a group has ``local`` in a node."""
+        network = self.cluster.network
+        adapter_bytes_per_s = network.adapter_bits_per_s / 8
+        return min(float(local), max(1.0, adapter_bytes_per_s / self.cluster.network_bytes_per_s))
 
     def _as_measured(
         self, kind: CollectiveKind, ranks: int, size_bytes: float, transfer: Transfer
@@ -245,7 +271,8 @@ def uplink_part(kind: CollectiveKind, group: Group) -> float:
     """The bytes that leave a rank's leaf switch, over those that leave its node.
 
     A ring leaves each leaf once, and so crosses the uplinks once where it crosses as many adapters
-    as the group has nodes below the leaf.
+    as the group has nodes below the leaf. With rails, it stays on its own, and what goes to all
+    changes to the rail of its target in the node, so the same part leaves a set of leaves.
     """
     if group.leaves == 1:
         return 0.0

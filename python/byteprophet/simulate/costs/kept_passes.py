@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count, takewhile
 from pathlib import Path
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 
 
@@ -23,12 +24,21 @@ class KeptPasses:
         self._keeps = out.is_file() or not out.exists()
 
     def read(self, source: str) -> list[CostTable]:
-        """The tables of an interrupted call, if they come from ``source``. Later ones replace them.
+        """The tables of an interrupted call that measured ``source``.
 
-        Raises ``UserError`` if a file is damaged.
+        Raises:
+            UserError: a file is damaged, or the call measured something else.
         """
-        tables = [read_table(path) for path in self._files()]
-        return tables if all(table.source == source for table in tables) else []
+        tables = []
+        for path in self._files():
+            table = read_table(path)
+            if table.source != source:
+                raise UserError(
+                    f"{path}: an interrupted call has {table.source}, and this one measures "
+                    f"{source!r}: remove {path} and those after it, or use another --out"
+                )
+            tables.append(table)
+        return tables
 
     def keep(self, number: int, table: CostTable) -> None:
         """Keeps the table of pass ``number``, from 1."""

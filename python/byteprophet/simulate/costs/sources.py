@@ -26,6 +26,8 @@ from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.costs.table import CostTable, MeasuredCollective, read_table
 from byteprophet.simulate.operation.mesh import Mesh
 
+_LEAST_EFFICIENCY = 0.01
+"""Of large operators: what reaches less of a cluster's peak was measured on another device."""
 _LARGE_FLOPS = 1e10
 """Of matrix products that show what a device reaches at most."""
 _UNCERTAINTIES = {
@@ -91,7 +93,7 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
     by shape.
 
     Raises:
-        UserError: more was measured than the cluster's peaks allow.
+        UserError: more was measured than the cluster's peaks allow, or next to nothing of them.
     """
     if table is None:
         return cluster
@@ -124,6 +126,11 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
                 f"costs: {table.source}: {name} would be {value:.2f}: the cluster's peak is lower "
                 "than what was measured"
             )
+        if name in ("gpu.matmul_efficiency", "gpu.memory_efficiency") and value < _LEAST_EFFICIENCY:
+            raise UserError(
+                f"costs: {table.source}: {name} would be {value:.1g}: these were measured on "
+                f"another device than {gpu.name}"
+            )
     by_part: dict[str, dict[str, float]] = {"gpu": {}, "node": {}}
     for name, value in values.items():
         part, key = name.split(".")
@@ -138,6 +145,7 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
         kernels=kernels_of(table, gpu, shapes),
         node=replace(node, **by_part["node"]),  # type: ignore[arg-type]
         shapes=shapes,
+        costs_source=table.source,
         beliefs=replace(cluster.beliefs, sources={**cluster.beliefs.sources, **sources}),
     )
     return with_collectives(found, table.collectives)
@@ -167,9 +175,7 @@ def _ratios(rows: Sequence[tuple[float, float]]) -> Ratios:
 
 def measured_sources(cluster: Cluster) -> list[str]:
     """The source of the measured costs that a cluster has; none if it has none."""
-    if cluster.shapes is None:
-        return []
-    return [cluster.beliefs.of("gpu.matmul_efficiency").text]
+    return [cluster.costs_source] if cluster.costs_source else []
 
 
 @lru_cache(maxsize=4)

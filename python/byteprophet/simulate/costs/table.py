@@ -33,6 +33,8 @@ _KINDS = tuple(kind.value for kind in CollectiveKind)
 _PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value)
 _PARTS = (*_PHASES, Phase.WEIGHT.value)
 _TRANSPOSED = (Phase.FORWARD.value, Phase.WEIGHT.value)
+_MOST = 1 << 62
+"""Of whole numbers."""
 _NUMBERS = (
     "memory_bytes_per_s",
     "attention_flops_per_s",
@@ -160,7 +162,7 @@ def _rows(path: Path, name: str, given: Any) -> tuple[tuple[Any, ...], ...]:
         good = good and all(word in known for word, known in zip(row, rows.words, strict=False))
         numbers = row[len(rows.words) :] if good else []
         good = good and all(map(_is_positive, numbers))
-        good = good and all(type(number) is int for number in numbers[:-1])
+        good = good and all(type(number) is int and number < _MOST for number in numbers[:-1])
         if not good or numbers[0] < rows.least:
             raise UserError(f"{path}: {name}: {row!r}: expected {_expected(rows)}")
         found.append((*row[:-1], float(row[-1])))
