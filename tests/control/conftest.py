@@ -51,19 +51,27 @@ def profile(*sizes: int, backward_ns: int = 10 * MS, number: int = 1) -> Profile
 class Plug:
     """A plan's target whose iterations pass with the clock; notes what it was given.
 
+    The clock starts when a client first asks for the iteration, which is its first one.
     ``first``: iterations of its process before.
     """
 
     names: Mapping[int, str] = {0: "t0", 1: "t1"}
 
     def __init__(self, iteration_ns: int = ITERATION_NS, first: int = 0) -> None:
-        self._begun_ns = time.monotonic_ns() - first * iteration_ns
+        self._begun_ns: int | None = None
+        self._first = first
         self._iteration_ns = iteration_ns
         self._told = 0
         self.plans: list[tuple[int, dict[str, int], list[tuple[int, int, int, int]]]] = []
 
     def iteration(self) -> int:
-        return (time.monotonic_ns() - self._begun_ns) // self._iteration_ns
+        began_ns = self._began_ns()
+        return (time.monotonic_ns() - began_ns) // self._iteration_ns
+
+    def _began_ns(self) -> int:
+        if self._begun_ns is None:
+            self._begun_ns = time.monotonic_ns() - self._first * self._iteration_ns
+        return self._begun_ns
 
     def partition_bytes(self) -> int:
         return 262144
@@ -71,7 +79,7 @@ class Plug:
     def iteration_starts(self) -> list[tuple[int, int]]:
         before, self._told = self._told, self.iteration()
         numbers = range(before + 1, self._told + 1)
-        return [(number, self._begun_ns + number * self._iteration_ns) for number in numbers]
+        return [(number, self._began_ns() + number * self._iteration_ns) for number in numbers]
 
     def stage_plan(
         self,
