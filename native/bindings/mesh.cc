@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "bindings.h"
@@ -51,6 +52,12 @@ class Mesh {
               int64_t position, const Weights& weights) {
     Begin(exchange::Kind::kGather, operation, tensors, dtype, false, position, weights);
   }
+  void AllReduce(uint64_t operation, uint64_t gather, const Addresses& tensors,
+                 const std::string& dtype, bool average, std::pair<int64_t, int64_t> positions,
+                 const Weights& weights, bool tells_sum) {
+    Begin(exchange::Kind::kReduce, operation, tensors, dtype, average, positions.first, weights,
+          exchange::Mesh::Then{gather, positions.second, tells_sum});
+  }
   std::vector<exchange::Over> Completed(double timeout_s) {
     return mesh_->Completed(Ns(timeout_s));
   }
@@ -67,12 +74,14 @@ class Mesh {
 
  private:
   void Begin(exchange::Kind kind, uint64_t operation, const Addresses& tensors,
-             const std::string& dtype, bool average, int64_t position, const Weights& weights) {
+             const std::string& dtype, bool average, int64_t position, const Weights& weights,
+             std::optional<exchange::Mesh::Then> then = std::nullopt) {
     std::vector<exchange::Tensor> known;
     known.reserve(tensors.size());
     for (const auto& [address, elements] : tensors)
       known.push_back({reinterpret_cast<std::byte*>(address), elements});
-    mesh_->Begin(kind, operation, known, exchange::DtypeNamed(dtype), average, position, weights);
+    mesh_->Begin(kind, operation, known, exchange::DtypeNamed(dtype), average, position, weights,
+                 then);
   }
 
   const pid_t process_ = getpid();
@@ -102,6 +111,8 @@ void DefineMesh(nb::module_& module) {
            "position"_a, "weights"_a = Weights(), WithoutGil())
       .def("gather", &Mesh::Gather, "operation"_a, "tensors"_a, "dtype"_a, "position"_a,
            "weights"_a = Weights(), WithoutGil())
+      .def("all_reduce", &Mesh::AllReduce, "operation"_a, "gather"_a, "tensors"_a, "dtype"_a,
+           "average"_a, "positions"_a, "weights"_a = Weights(), "tells_sum"_a = false, WithoutGil())
       .def("completed", &Mesh::Completed, "timeout_s"_a, WithoutGil())
       .def("missing", &Mesh::Missing, "operation"_a, WithoutGil())
       .def("traffic", &Mesh::Traffic, WithoutGil())

@@ -77,7 +77,7 @@ void Inbox::Do(const Start& start) {
       part.aside.Reset();
     }
     if (part.received_bytes == share.size_bytes) {
-      ledger_.Came(incoming.number, link.rank);
+      ledger_.Came(*incoming.operation, link.rank);
     } else {
       ++incoming.missing;
     }
@@ -94,7 +94,6 @@ void Inbox::Do(const Cancel& cancel) {
   if (found == incoming_.end() || found->second.failed) return;
   if (!found->second.operation) return;  // over here; frames came of what others mean by its number
   LetGo(found->second);
-  ledger_.LetGo(cancel.operation);
   Sweep(found->second);
 }
 
@@ -279,14 +278,21 @@ std::string Inbox::Trouble(Incoming& incoming, const Link& link) {
 void Inbox::PartCame(Incoming& incoming, int rank) {
   if (incoming.failed) return Sweep(incoming);
   if (!incoming.operation) return;
-  ledger_.Came(incoming.number, rank);
+  ledger_.Came(*incoming.operation, rank);
   if (--incoming.missing == 0) Complete(incoming);
 }
 
 void Inbox::Complete(Incoming& incoming) {
-  const uint64_t number = incoming.number;
-  incoming_.erase(number);
-  ledger_.LetGo(number);
+  const std::shared_ptr<const Operation> operation = incoming.operation;
+  incoming_.erase(incoming.number);
+  if (operation->tells_sum) ledger_.Summed(*operation);
+  const bool is_over = ledger_.LetGo(*operation);
+  if (operation->kind == Kind::kGather && !is_over) outbox_.Post(Gathered{operation->number});
+  if (operation->then) {
+    const Start next{operation->then};
+    outbox_.Post(next);  // before what this thread may say about it
+    Do(next);
+  }
 }
 
 size_t Inbox::AsideBytes(const Incoming& incoming, const Part& part) const {
@@ -328,14 +334,19 @@ void Inbox::SumWhatCame(Incoming& incoming) {
 
 void Inbox::Fail(Incoming& incoming, const std::string& why, const std::string& said_by) {
   outbox_.Post(Cancel{incoming.number, why});
-  LetGo(incoming);
-  ledger_.LetGo(incoming.number, said_by.empty() ? why : why + " (says " + said_by + ")");
+  LetGo(incoming, said_by.empty() ? why : why + " (says " + said_by + ")");
   Sweep(incoming);
 }
 
-void Inbox::LetGo(Incoming& incoming) {
+void Inbox::LetGo(Incoming& incoming, const std::string& error) {
   incoming.failed = true;
   for (Part& part : incoming.parts) part.aside.Reset();
+  const Operation& operation = *incoming.operation;
+  if (operation.then) {  // nobody will start it
+    ledger_.LetGo(*operation.then, error);
+    ledger_.LetGo(*operation.then, error);
+  }
+  ledger_.LetGo(operation, error);
 }
 
 void Inbox::Sweep(Incoming& incoming) {

@@ -86,6 +86,7 @@ class Inbox {
   void Do(const Start& start);
   void Do(const Cancel& cancel);
   void Do(const LinkLost& link_lost);
+  void Do(const Gathered&) {}  // for the outbox
   void Do(const Finish&) { finished_ = true; }
 
   void Receive(Link& link);
@@ -102,6 +103,7 @@ class Inbox {
   // Why this rank's part cannot become what is expected; empty if it can.
   std::string Trouble(Incoming& incoming, const Link& link);
   void PartCame(Incoming& incoming, int rank);
+  // Starts what follows, in both threads.
   void Complete(Incoming& incoming);
   // What of a part is kept aside at once.
   size_t AsideBytes(const Incoming& incoming, const Part& part) const;
@@ -109,7 +111,8 @@ class Inbox {
   void SumWhatCame(Incoming& incoming);
   // `why` goes to the other ranks; whoever said it is added for this one.
   void Fail(Incoming& incoming, const std::string& why, const std::string& said_by = {});
-  void LetGo(Incoming& incoming);
+  // Of an operation that was started here.
+  void LetGo(Incoming& incoming, const std::string& error = {});
   // Forgets a failed operation once nothing of it can come any more.
   void Sweep(Incoming& incoming);
 

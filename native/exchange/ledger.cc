@@ -4,32 +4,49 @@
 
 namespace byteprophet::exchange {
 
-void Ledger::Add(uint64_t operation, std::vector<int> awaited) {
+void Ledger::Add(const Operation& operation) {
+  InFlight added;
+  for (const Operation* each = &operation; each != nullptr; each = each->then.get()) {
+    std::vector<int> awaited;
+    for (int rank = 0; rank < static_cast<int>(each->shares.size()); ++rank) {
+      if (rank != each->rank && each->From(rank).size_bytes > 0) awaited.push_back(rank);
+    }
+    added.awaited.emplace_back(each->number, std::move(awaited));
+    added.holders += 2;
+  }
   const std::lock_guard lock(mutex_);
   if (refuses_) throw std::invalid_argument("mesh: it is closed");
-  InFlight added;
-  added.awaited = std::move(awaited);
-  if (!in_flight_.try_emplace(operation, std::move(added)).second)
-    throw std::invalid_argument("mesh: operation " + std::to_string(operation) +
+  if (!in_flight_.try_emplace(operation.over, std::move(added)).second)
+    throw std::invalid_argument("mesh: operation " + std::to_string(operation.over) +
                                 " is in flight already");
 }
 
-void Ledger::Came(uint64_t operation, int rank) {
+void Ledger::Came(const Operation& operation, int rank) {
   const std::lock_guard lock(mutex_);
-  const auto found = in_flight_.find(operation);
-  if (found != in_flight_.end()) std::erase(found->second.awaited, rank);
+  const auto found = in_flight_.find(operation.over);
+  if (found == in_flight_.end()) return;
+  for (auto& [number, awaited] : found->second.awaited) {
+    if (number == operation.number) std::erase(awaited, rank);
+  }
 }
 
-void Ledger::LetGo(uint64_t operation, const std::string& error) {
+void Ledger::Summed(const Operation& operation) {
   const std::lock_guard lock(mutex_);
-  const auto found = in_flight_.find(operation);
-  if (found == in_flight_.end()) return;
+  over_.emplace_back(operation.number, std::nullopt);
+  changed_.notify_all();
+}
+
+bool Ledger::LetGo(const Operation& operation, const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_flight_.find(operation.over);
+  if (found == in_flight_.end()) return true;
   InFlight& held = found->second;
   if (!error.empty() && !held.error) held.error = error;
-  if (--held.holders > 0) return;
-  over_.emplace_back(operation, std::move(held.error));
+  if (--held.holders > 0) return false;
+  over_.emplace_back(operation.over, std::move(held.error));
   in_flight_.erase(found);
   changed_.notify_all();
+  return true;
 }
 
 std::vector<Over> Ledger::Take(std::chrono::nanoseconds timeout) {
@@ -38,10 +55,14 @@ std::vector<Over> Ledger::Take(std::chrono::nanoseconds timeout) {
   return std::exchange(over_, {});
 }
 
-std::vector<int> Ledger::Missing(uint64_t operation) const {
+std::vector<int> Ledger::Missing(uint64_t over) const {
   const std::lock_guard lock(mutex_);
-  const auto found = in_flight_.find(operation);
-  return found == in_flight_.end() ? std::vector<int>() : found->second.awaited;
+  const auto found = in_flight_.find(over);
+  if (found == in_flight_.end()) return {};
+  for (const auto& [number, awaited] : found->second.awaited) {
+    if (!awaited.empty()) return awaited;
+  }
+  return {};
 }
 
 void Ledger::Refuse() {

@@ -33,6 +33,11 @@ struct Cancel {
   std::string why;
 };
 
+// A gather is complete here: what is left to be sent of it should not hold its memory for long.
+struct Gathered {
+  uint64_t operation;
+};
+
 // The connection with this rank is of no use any more.
 struct LinkLost {
   int rank;
@@ -44,7 +49,7 @@ struct Finish {
   Time deadline;
 };
 
-using Order = std::variant<Start, Cancel, LinkLost, Finish>;
+using Order = std::variant<Start, Cancel, Gathered, LinkLost, Finish>;
 
 class Mailbox {
  public:

@@ -65,7 +65,8 @@ void Mesh::Prepare(size_t frame_bytes, std::chrono::milliseconds vanished_after)
 }
 
 void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dtype dtype,
-                 bool average, int64_t position, std::span<const uint64_t> weights) {
+                 bool average, int64_t position, std::span<const uint64_t> weights,
+                 std::optional<Then> then) {
   const DtypeFacts& facts = FactsOf(dtype);
   const Owners owners = weights.empty() ? Owners::Equal(ranks_) : Owners(weights);
   if (owners.ranks() != static_cast<size_t>(ranks_))
@@ -79,21 +80,27 @@ void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dt
       throw std::invalid_argument("mesh: a tensor is not aligned to its elements");
   }
   auto operation = std::make_shared<Operation>(Operation{.number = number,
+                                                         .over = number,
                                                          .kind = kind,
                                                          .dtype = dtype,
                                                          .average = average,
                                                          .position = position,
                                                          .rank = rank_,
                                                          .whole_bytes = 0,
-                                                         .shares = {}});
+                                                         .shares = {},
+                                                         .then = nullptr});
   for (int r = 0; r < ranks_; ++r)
     operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, owners));
   for (const Share& share : operation->shares) operation->whole_bytes += share.size_bytes;
-  std::vector<int> awaited;
-  for (int r = 0; r < ranks_; ++r) {
-    if (r != rank_ && operation->From(r).size_bytes > 0) awaited.push_back(r);
+  if (then) {
+    auto gather = std::make_shared<Operation>(*operation);
+    gather->number = gather->over = operation->over = then->number;
+    gather->kind = Kind::kGather;
+    gather->position = then->position;
+    operation->tells_sum = then->tells_sum;
+    operation->then = std::move(gather);
   }
-  ledger_.Add(number, std::move(awaited));
+  ledger_.Add(*operation);
   Mailbox::PostToBoth(to_outbox_, to_inbox_, Start{std::move(operation)});
 }
 

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -49,13 +50,22 @@ class Mesh {
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
+  // A gather that follows from a reduce.
+  struct Then {
+    uint64_t number;
+    int64_t position;
+    bool tells_sum = false;
+  };
+
   // Starts an operation: kReduce replaces this rank's share by the sum of all ranks', kGather every
   // other rank's share by what that rank has there. `weights` are the owners' (shares.h), the same
-  // on all ranks; none: equal ones. The tensors stay alive and are left alone until it is over. If
-  // it fails, what they hold is not defined.
+  // on all ranks; none: equal ones. The tensors stay alive and are left alone until it is over, or
+  // what follows: then that is over, and the reduce is not reported but for `tells_sum`, without an
+  // error, when its sum is here. If it fails, what they hold is not defined.
   // Throws std::invalid_argument, and then nothing has happened.
   void Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dtype dtype, bool average,
-             int64_t position, std::span<const uint64_t> weights = {});
+             int64_t position, std::span<const uint64_t> weights = {},
+             std::optional<Then> then = std::nullopt);
 
   std::vector<Over> Completed(std::chrono::nanoseconds timeout) { return ledger_.Take(timeout); }
   std::vector<int> Missing(uint64_t number) const { return ledger_.Missing(number); }

@@ -11,6 +11,9 @@ namespace {
 
 constexpr size_t kMostPieces = 512;  // of one call; the kernel takes 1024
 constexpr int kAcknowledgedEveryMs = 2;
+// What a fast link sends meanwhile. A copy costs about a quarter of this time.
+constexpr double kGraceBytesPerNs = 1.0;
+constexpr std::chrono::milliseconds kLeastGrace{2};
 
 Header HeaderOf(Kind kind, uint64_t operation, uint64_t size_bytes) {
   Header header{};
@@ -45,6 +48,7 @@ void Outbox::Run() {
       for (const Order& order : own_.Take())
         std::visit([this](const auto& known) { Do(known); }, order);
     }
+    if (!due_.empty()) CopyDue();
     if (deadline_) SayGoodbye();
     for (const size_t number : ready.sockets) Send(links_[number]);
     for (Link& link : links_) Watch(link);
@@ -75,8 +79,7 @@ void Outbox::Do(const Start& start) {
   if (const Link* const broken = Broken(operation)) {
     const std::string why = broken->lost;
     inbox_.Post(Cancel{operation.number, why});
-    GiveUp(outgoing, why);
-    ledger_.LetGo(operation.number, why);
+    GiveUp(outgoing, why, why);
     return;
   }
   for (Link& link : links_) {
@@ -89,8 +92,63 @@ void Outbox::Do(const Start& start) {
 void Outbox::Do(const Cancel& cancel) {
   const auto found = outgoing_.find(cancel.operation);
   if (found == outgoing_.end()) return;
-  GiveUp(found->second, cancel.why);
-  ledger_.LetGo(cancel.operation);
+  GiveUp(found->second, cancel.why, {});
+}
+
+void Outbox::Do(const Gathered& gathered) {
+  const auto found = outgoing_.find(gathered.operation);
+  if (found == outgoing_.end()) return;
+  const std::chrono::nanoseconds grace(
+      static_cast<int64_t>(static_cast<double>(UnsentBytes(found->second)) / kGraceBytesPerNs));
+  due_.emplace(
+      std::chrono::steady_clock::now() + std::max<std::chrono::nanoseconds>(grace, kLeastGrace),
+      gathered.operation);
+}
+
+uint64_t Outbox::UnsentBytes(const Outgoing& outgoing) const {
+  uint64_t most_bytes = 0;
+  for (const Link& link : links_) {
+    const auto part = outgoing.parts.find(link.rank);
+    if (part == outgoing.parts.end()) continue;
+    uint64_t sent_bytes = part->second.framed_bytes;
+    if (link.frame.outgoing == &outgoing) sent_bytes -= link.frame.body_left;
+    most_bytes = std::max(most_bytes, outgoing.operation->own().size_bytes - sent_bytes);
+  }
+  return most_bytes;
+}
+
+void Outbox::CopyDue() {
+  const Time now = std::chrono::steady_clock::now();
+  while (!due_.empty() && due_.begin()->first <= now) {
+    const auto found = outgoing_.find(due_.begin()->second);
+    if (found != outgoing_.end()) Copy(found->second);
+    due_.erase(due_.begin());
+  }
+}
+
+void Outbox::Copy(Outgoing& outgoing) {
+  const Operation& operation = *outgoing.operation;
+  const uint64_t unsent_bytes = UnsentBytes(outgoing);
+  const uint64_t first = operation.own().size_bytes - unsent_bytes;
+  outgoing.copied = std::make_unique_for_overwrite<std::byte[]>(unsent_bytes);
+  Cursor rest(operation.own());
+  rest.Advance(first);
+  rest.Read(outgoing.copied.get(), unsent_bytes);
+  outgoing.copied_share = {{{outgoing.copied.get(), unsent_bytes}}, unsent_bytes};
+  const auto behind = [&](uint64_t bytes) {
+    Cursor cursor(outgoing.copied_share);
+    cursor.Advance(bytes - first);
+    return cursor;
+  };
+  for (Link& link : links_) {
+    const auto part = outgoing.parts.find(link.rank);
+    if (part == outgoing.parts.end()) continue;
+    part->second.cursor = behind(part->second.framed_bytes);
+    if (link.frame.outgoing == &outgoing)
+      link.frame.cursor = behind(part->second.framed_bytes - link.frame.body_left);
+  }
+  outgoing.let_go = true;
+  ledger_.LetGo(operation);
 }
 
 void Outbox::Do(const LinkLost& link_lost) {
@@ -106,7 +164,7 @@ const Outbox::Link* Outbox::Broken(const Operation& operation) const {
   return nullptr;
 }
 
-void Outbox::GiveUp(Outgoing& outgoing, const std::string& why) {
+void Outbox::GiveUp(Outgoing& outgoing, const std::string& why, const std::string& error) {
   const Operation& operation = *outgoing.operation;
   const uint64_t number = operation.number;
   for (Link& link : links_) {
@@ -124,6 +182,7 @@ void Outbox::GiveUp(Outgoing& outgoing, const std::string& why) {
     const std::string text = why.substr(0, kMostTextBytes);
     Notify(link, HeaderOf(Kind::kAbort, number, text.size()), text);
   }
+  if (!outgoing.let_go) ledger_.LetGo(operation, error);
   outgoing_.erase(number);
 }
 
@@ -141,8 +200,7 @@ void Outbox::Lose(Link& link, const std::string& why) {
   }
   for (const uint64_t number : broken) {
     inbox_.Post(Cancel{number, why});
-    GiveUp(outgoing_.at(number), why);
-    ledger_.LetGo(number, why);
+    GiveUp(outgoing_.at(number), why, why);
   }
 }
 
@@ -235,9 +293,10 @@ void Outbox::EndFrame(Link& link) {
 }
 
 void Outbox::LetGo(Outgoing& outgoing) {
-  const uint64_t number = outgoing.operation->number;
-  outgoing_.erase(number);
-  ledger_.LetGo(number);
+  const std::shared_ptr<const Operation> operation = outgoing.operation;
+  const bool let_go = outgoing.let_go;
+  outgoing_.erase(operation->number);
+  if (!let_go) ledger_.LetGo(*operation);
 }
 
 void Outbox::Watch(Link& link) {
@@ -272,14 +331,18 @@ bool Outbox::Finished() {
 }
 
 int Outbox::TimeoutMs() const {
-  if (!deadline_) return -1;
+  if (!deadline_ && due_.empty()) return -1;
+  const auto until_ms = [](Time time) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(time - std::chrono::steady_clock::now());
+    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000));
+  };
+  const int due_ms = due_.empty() ? 1'000 : until_ms(due_.begin()->first);
+  if (!deadline_) return due_ms;
   const bool waiting = std::any_of(links_.begin(), links_.end(), [](const Link& link) {
     return link.usable() && !link.HasWork();
   });
-  if (waiting) return kAcknowledgedEveryMs;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000));
+  return std::min(due_ms, waiting ? kAcknowledgedEveryMs : until_ms(*deadline_));
 }
 
 }  // namespace byteprophet::exchange

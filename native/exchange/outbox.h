@@ -8,6 +8,9 @@
 //
 // Bytes go from the tensors' memory to the kernel. An operation that is given up is let go of at
 // once: what remains of a frame in progress is copied, and an abort follows in place of the rest.
+// A gather whose result is here is not over before this rank's own share has been sent to all, and
+// a slow rank's link would hold up those who wait for the result. So the rest of the share is
+// copied, unless it is sent within the time that a fast link needs (kGraceBytesPerNs).
 //
 // Of a connection that takes nothing any more the inbox says why: it may have a goodbye yet to
 // read. So there is one reason for all that fails with it.
@@ -56,6 +59,9 @@ class Outbox {
     std::shared_ptr<const Operation> operation;
     uint64_t sequence;          // in order of starts
     std::map<int, Part> parts;  // of ranks for which bytes are left, or a frame is in progress
+    std::unique_ptr<std::byte[]> copied;  // of a gather: the rest of the own share
+    Share copied_share;
+    bool let_go = false;  // of the tensors
   };
 
   // A frame in progress. Its bytes are a tensor's as long as `outgoing` is set, else its own.
@@ -94,13 +100,19 @@ class Outbox {
 
   void Do(const Start& start);
   void Do(const Cancel& cancel);
+  void Do(const Gathered& gathered);
   void Do(const LinkLost& link_lost);
   void Do(const Finish& finish) { deadline_ = finish.deadline; }
 
   // A rank to which the operation has bytes to send and cannot; none: null.
   const Link* Broken(const Operation& operation) const;
-  // Lets go of an operation and tells the ranks that wait for the rest of it.
-  void GiveUp(Outgoing& outgoing, const std::string& why);
+  // Lets go of an operation, with an error, and tells the ranks that wait for the rest of it why.
+  void GiveUp(Outgoing& outgoing, const std::string& why, const std::string& error);
+  // Bytes of the share that all ranks get, which at least one of them has not got.
+  uint64_t UnsentBytes(const Outgoing& outgoing) const;
+  // Copies the rest of gathers whose grace is over.
+  void CopyDue();
+  void Copy(Outgoing& outgoing);
   void Lose(Link& link, const std::string& why);
   void Notify(Link& link, const Header& header, const std::string& text);
 
@@ -124,6 +136,7 @@ class Outbox {
   Poll poll_;
   std::vector<Link> links_;
   std::map<uint64_t, Outgoing> outgoing_;  // by operation
+  std::multimap<Time, uint64_t> due_;  // gathers that are complete here, by the end of the grace
   uint64_t started_ = 0;
   std::optional<Time> deadline_;
 };

@@ -85,15 +85,22 @@ class Cursor {
 };
 
 // One exchange, the same for both threads, which only look at it.
+//
+// A gather of the same tensors may follow from a reduce on each rank, as soon as that rank has its
+// sum, even while it still sends its parts of the others' sums: what a rank gathers replaces parts
+// that it has sent, because their owner had to have them all first.
 struct Operation {
   uint64_t number;
-  Kind kind;  // kReduce or kGather
+  uint64_t over;  // the number of what ends with it: the last one that follows, or its own
+  Kind kind;      // kReduce or kGather
   Dtype dtype;
   bool average;
   int64_t position;
-  int rank;                   // this one
-  uint64_t whole_bytes;       // of all shares
-  std::vector<Share> shares;  // of each rank, in this rank's memory
+  int rank;                               // this one
+  uint64_t whole_bytes;                   // of all shares
+  std::vector<Share> shares;              // of each rank, in this rank's memory
+  bool tells_sum = false;                 // whether the caller is told when the sum is here
+  std::shared_ptr<const Operation> then;  // a gather; null: nothing follows
 
   const Share& own() const { return shares[static_cast<size_t>(rank)]; }
   // What is sent to `other`, and what comes from it.

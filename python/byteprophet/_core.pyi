@@ -245,6 +245,23 @@ class Mesh:
     ) -> None:
         """Every other rank's share becomes what that rank has there."""
 
+    def all_reduce(
+        self,
+        operation: int,
+        gather: int,
+        tensors: Sequence[tuple[int, int]],
+        dtype: str,
+        average: bool,
+        positions: tuple[int, int],
+        weights: Sequence[int] = (),
+        tells_sum: bool = False,
+    ) -> None:
+        """``reduce``, and from each rank's sum on ``gather``, under numbers of their own.
+
+        It is over, and missing, by the number ``gather``. With ``tells_sum``, ``completed`` gives
+        ``operation`` as well, without an error, when the sum is here.
+        """
+
     def completed(self, timeout_s: float) -> list[tuple[int, str | None]]:
         """Operations that are over, each once, in order of their ends; with an error, or None.
 

@@ -12,7 +12,7 @@ from byteprophet.allreduce.groups import Groups, fixed_size
 from byteprophet.allreduce.model import Order, predict
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
-from byteprophet.job.owners import CHUNK_BYTES
+from byteprophet.job.owners import LEAST_CHUNK_BYTES
 
 from .ticks import Ticks
 from .timings import NS_PER_BYTE, even, partitions, timings
@@ -135,7 +135,7 @@ def test_one_rank_waits_for_nothing() -> None:
 @given(st.data())
 def test_an_all_reduce_in_chunks_is_one_of_each_chunk(data: st.DataObject) -> None:
     """Buckets of one large gradient take as long as buckets of its parts, one after the other."""
-    sizes = data.draw(st.lists(st.integers(1, 4 * CHUNK_BYTES), min_size=1, max_size=4))
+    sizes = data.draw(st.lists(st.integers(1, 4 * LEAST_CHUNK_BYTES), min_size=1, max_size=4))
     ready_ns = data.draw(st.lists(st.integers(0, 10**8), min_size=len(sizes), max_size=len(sizes)))
     link = Link.of_ranks([10**9, 10**9, 5 * 10**8], 1000, owners=(3, 2, 1))
     positions = data.draw(st.permutations(range(2 * len(sizes))))
@@ -146,7 +146,7 @@ def test_an_all_reduce_in_chunks_is_one_of_each_chunk(data: st.DataObject) -> No
         whole.append(Parameter(f"{place}", size_bytes, ready, 10**7))
         chunks = link.chunk_bytes(size_bytes)
         assert sum(chunks) == size_bytes
-        assert max(chunks) <= CHUNK_BYTES
+        assert max(chunks) <= LEAST_CHUNK_BYTES
         for number, part_bytes in enumerate(chunks):
             forward_ns = 10**7 if number + 1 == len(chunks) else 0
             parts.append(Parameter(f"{place}.{number}", part_bytes, ready, forward_ns))

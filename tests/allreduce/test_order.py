@@ -14,15 +14,13 @@ from byteprophet.allreduce.levelled import levelled
 from byteprophet.allreduce.model import Order, group_bytes, predict
 from byteprophet.allreduce.order import (
     RUNTIMES,
-    by_deadlines,
     dear,
     earliest_deadline,
     iteration_ns,
     planned,
-    uninterrupted,
 )
 from byteprophet.allreduce.timing import Link, Timing
-from byteprophet.job.owners import CHUNK_BYTES
+from byteprophet.job.owners import LEAST_CHUNK_BYTES
 
 from .timings import MODELS, of_model, partitions, timings
 
@@ -102,48 +100,15 @@ def test_real_networks_gather_both_gradients_and_parameters() -> None:
         assert set(planned(timing, groups).after_step) == {False, True}
 
 
-@settings(max_examples=100)
-@given(grouped(), st.integers(3, 5), st.integers(1, 3))
-def test_on_unequal_links_the_better_of_two_orders_is_used(
-    case: tuple[Timing, Groups], ranks: int, slow: int
-) -> None:
-    """Both have all positions once; with equal links, earliest deadlines remain."""
-    timing, groups = case
-    assert by_deadlines(timing, groups) == earliest_deadline(timing, groups)
-    rates_bps = [2 * 10**9] * (ranks - min(slow, ranks - 1)) + [10**9] * min(slow, ranks - 1)
-    link = Link.of_ranks(rates_bps, owners=levelled(rates_bps).weights)
-    timing = replace(timing, link=link)
-    both = [rule(timing, groups) for rule in (earliest_deadline, uninterrupted)]
-    for order in both:
-        assert sorted((*order.reduce, *order.gather)) == list(range(2 * len(groups)))
-    times_ns = [predict(timing, groups, order).iteration_ns for order in both]
-    assert predict(timing, groups, by_deadlines(timing, groups)).iteration_ns == min(times_ns)
-    assert predict(timing, groups, planned(timing, groups)).iteration_ns == min(times_ns)
-
-
-def test_finishing_what_has_begun_pays_on_unequal_links() -> None:
-    """Gradients become ready twice as fast as the slow link takes them."""
-    timing = of_model("resnet50", 1.0)
-    rates_bps = [timing.link.bandwidth_bps] * 3 + [timing.link.bandwidth_bps // 2]
-    link = Link.of_ranks(rates_bps, owners=levelled(rates_bps).weights)
-    timing = replace(timing, link=link)
-    groups = fixed_size(timing, 8_000_000)
-    preempting_ns, finishing_ns = (
-        predict(timing, groups, rule(timing, groups)).iteration_ns
-        for rule in (earliest_deadline, uninterrupted)
-    )
-    assert preempting_ns > 1.03 * finishing_ns
-
-
 @pytest.mark.parametrize("slow", [1, 2])
 def test_large_buckets_go_in_chunks_rather_than_sharded(slow: int) -> None:
     """Without them, a slow link waits for whole gradients, and a sharded bucket has none."""
     rates_bps = [2 * 10**9] * (4 - slow) + [10**9] * slow
     link = Link.of_ranks(rates_bps, owners=levelled(rates_bps).weights)
     timing = replace(of_model("resnet50", 1.0), link=link)
-    groups = fixed_size(timing, 4 * CHUNK_BYTES)
+    groups = fixed_size(timing, 4 * LEAST_CHUNK_BYTES)
     order = planned(timing, groups)
-    large = [group_bytes(timing, group) > CHUNK_BYTES for group in groups]
+    large = [group_bytes(timing, group) > LEAST_CHUNK_BYTES for group in groups]
     assert any(large)
     assert not any(
         whole and sharded for whole, sharded in zip(large, order.after_step, strict=True)

@@ -90,6 +90,26 @@ TEST(Failures, OthersHearWhyAfterTheFrameInProgress) {
   }
 }
 
+// It ends once, whether the gather had begun or not.
+TEST(Failures, AReduceAndWhatFollowsFailTogether) {
+  for (const bool summed : {false, true}) {
+    std::vector<float> values(4, 1.f), later(1);
+    Alone alone(0, 2);
+    const Tensor tensor = TensorOf(values);
+    alone.mesh->Begin(Kind::kReduce, 1, {&tensor, 1}, Dtype::kFloat32, false, 0, {},
+                      Mesh::Then{.number = 2, .position = 0, .tells_sum = false});
+    if (summed) {
+      alone.peer(1).SendPart(Kind::kReduce, 1, std::vector<float>{1, 2});
+      EXPECT_EQ(alone.peer(1).Read()->header.operation, 1u);
+      EXPECT_EQ(alone.peer(1).Read()->header.operation, 2u);
+    }
+    alone.peer(1).SayGoodbye();
+    EXPECT_EQ(Await(*alone.mesh), Failed(2, "rank 1 has left the job"));
+    Begin(*alone.mesh, Kind::kGather, 3, later);
+    EXPECT_EQ(Await(*alone.mesh), Failed(3, "rank 1 has left the job"));
+  }
+}
+
 TEST(Failures, WhatAnotherRankGivesUpIsGivenUp) {
   for (const bool early : {false, true}) {
     Alone alone(0, 3);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "peers.h"
 
@@ -78,6 +79,7 @@ Bytes SumOf(Dtype dtype, const std::vector<const std::byte*>& parts) {
 
 struct Group {
   Kind kind;
+  bool then_gather = false;  // after the reduce
   Dtype dtype;
   std::vector<uint64_t> weights;            // none: equal ones
   std::vector<uint64_t> elements;           // of its tensors
@@ -98,7 +100,8 @@ Group RandomGroup(int ranks, uint64_t most_elements, std::mt19937& random) {
   constexpr Dtype kSome[] = {Dtype::kFloat32, Dtype::kFloat64, Dtype::kBfloat16, Dtype::kInt64,
                              Dtype::kInt16,   Dtype::kInt8,    Dtype::kUint8,    Dtype::kBool};
   Group group;
-  group.kind = random() % 2 == 0 ? Kind::kReduce : Kind::kGather;
+  group.kind = random() % 3 == 0 ? Kind::kGather : Kind::kReduce;
+  group.then_gather = group.kind == Kind::kReduce && random() % 2 == 0;
   group.dtype = kSome[random() % std::size(kSome)];
   if (random() % 2 == 0) group.weights = RandomWeights(ranks, random);
   for (auto left = random() % 6; left > 0; --left)  // few elements are as likely as many
@@ -123,8 +126,10 @@ Group RandomGroup(int ranks, uint64_t most_elements, std::mt19937& random) {
         for (auto& tensors : group.tensors) parts.push_back(tensors[t].data() + i * size);
         if (group.kind == Kind::kReduce) {
           const Bytes sum = SumOf(group.dtype, parts);
-          std::copy(sum.begin(), sum.end(),
-                    group.expected[owner][t].begin() + static_cast<ptrdiff_t>(i * size));
+          for (uint64_t r = 0; r < of; ++r) {
+            if (r == owner || group.then_gather)
+              std::memcpy(group.expected[r][t].data() + i * size, sum.data(), size);
+          }
         } else {
           for (auto& tensors : group.expected)
             std::memcpy(tensors[t].data() + i * size, parts[owner], size);
@@ -162,12 +167,26 @@ void Check(int ranks, Wire wire, size_t frame_bytes, uint64_t most_elements, uns
     std::vector<Tensor> tensors;
     for (size_t t = 0; t < group.elements.size(); ++t)
       tensors.push_back({group.tensors[rank][t].data(), group.elements[t]});
-    meshes[rank]->Begin(group.kind, number, tensors, group.dtype, false,
-                        static_cast<int64_t>(random() % 5), group.weights);
+    const auto position = [&] { return static_cast<int64_t>(random() % 5); };
+    std::optional<Mesh::Then> then;
+    if (group.then_gather)
+      then = {.number = groups.size() + number, .position = position(), .tells_sum = true};
+    meshes[rank]->Begin(group.kind, number, tensors, group.dtype, false, position(), group.weights,
+                        then);
   }
+  const auto reported = std::accumulate(
+      groups.begin(), groups.end(), groups.size(),
+      [](size_t sum, const Group& group) { return sum + (group.then_gather ? 1 : 0); });
   for (auto& mesh : meshes) {
-    for (const auto& [number, error] : Await(*mesh, groups.size()))
+    std::set<uint64_t> summed;
+    for (const auto& [number, error] : Await(*mesh, reported)) {
       EXPECT_EQ(error, std::nullopt) << number;
+      if (number < groups.size()) {
+        summed.insert(number);
+      } else {
+        EXPECT_TRUE(summed.contains(number - groups.size())) << number;
+      }
+    }
     EXPECT_TRUE(mesh->Completed({}).empty());
   }
   for (size_t g = 0; g < groups.size(); ++g) {

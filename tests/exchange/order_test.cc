@@ -66,6 +66,61 @@ TEST(Order, ARankThatTakesNothingHoldsNobodyUp) {
   EXPECT_TRUE(alone.mesh->Completed({}).empty());
 }
 
+// The result is here, so its memory is let go of, in the middle of a frame.
+TEST(Gathered, ARankThatTakesNothingHoldsNoMemory) {
+  std::vector<float> values(3 * kBig);
+  std::iota(values.begin(), values.end(), 0.f);
+  const std::vector<float> before = values, sent(kBig, 7.f);
+  Alone alone(0, 3);
+  Begin(*alone.mesh, Kind::kGather, 1, values);
+  const Received first = *alone.peer(2).Read();
+  alone.peer(1).SendPart(Kind::kGather, 1, sent);
+  alone.peer(2).SendPart(Kind::kGather, 1, sent);
+  EXPECT_EQ(Await(*alone.mesh), (std::vector<Over>{{1, std::nullopt}}));
+  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), values.begin() + kBig));
+  std::fill(values.begin(), values.end(), -1.f);
+  const auto own = std::as_bytes(std::span(before).first(kBig));
+  for (const int rank : {1, 2}) {
+    uint64_t bytes = 0;
+    while (bytes < own.size()) {
+      const bool is_first = rank == 2 && bytes == 0;
+      const Received frame = is_first ? first : *alone.peer(rank).Read();
+      ASSERT_EQ(frame.header.offset_bytes, bytes);
+      ASSERT_TRUE(std::equal(frame.body.begin(), frame.body.end(),
+                             own.begin() + static_cast<ptrdiff_t>(bytes)));
+      bytes += frame.body.size();
+    }
+  }
+}
+
+// The sum is here, and this rank's part of the other's is not sent yet.
+TEST(Then, AGatherFollowsFromTheSum) {
+  std::vector<float> values(2 * kBig, 1.f);
+  const std::vector<float> part(kBig, 2.f), other(kBig, 9.f);
+  Alone alone(0, 2);
+  const Tensor tensor = TensorOf(values);
+  alone.mesh->Begin(Kind::kReduce, 1, {&tensor, 1}, Dtype::kFloat32, false, 0, {},
+                    Mesh::Then{.number = 2, .position = -1, .tells_sum = true});
+  EXPECT_EQ(alone.mesh->Missing(2), std::vector<int>{1});
+  alone.peer(1).SendPart(Kind::kReduce, 1, part);
+  EXPECT_EQ(Await(*alone.mesh), (std::vector<Over>{{1, std::nullopt}}));
+  EXPECT_EQ(alone.mesh->Missing(2), std::vector<int>{1});
+  uint64_t reduced = 0, gathered = 0;
+  while (gathered < kBig * 4) {  // it overtakes
+    const Received frame = *alone.peer(1).Read();
+    (frame.header.operation == 1 ? reduced : gathered) += frame.body.size();
+    const auto* const first = reinterpret_cast<const float*>(frame.body.data());
+    ASSERT_EQ(*first, frame.header.operation == 1 ? 1.f : 3.f);
+  }
+  EXPECT_LT(reduced, kBig * 4);
+  while (reduced < kBig * 4) reduced += alone.peer(1).Read()->body.size();
+  alone.peer(1).SendPart(Kind::kGather, 2, other);
+  EXPECT_EQ(Await(*alone.mesh), (std::vector<Over>{{2, std::nullopt}}));
+  EXPECT_EQ(values.front(), 3.f);
+  EXPECT_EQ(values.back(), 9.f);
+  EXPECT_TRUE(alone.mesh->Missing(2).empty());
+}
+
 TEST(Early, AReduceIsKeptUntilItIsStarted) {
   std::vector<float> values{1, 2, 3, 4};
   Alone alone(0, 2);

@@ -18,7 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.mesh_graph import build
 from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
-from byteprophet.job.owners import CHUNK_BYTES
+from byteprophet.job.owners import LEAST_CHUNK_BYTES
 from byteprophet.job.strategy import ALL_REDUCE, DEAR, OURS
 from byteprophet.replay import replay
 
@@ -255,7 +255,7 @@ def test_operations_say_what_they_are() -> None:
 
 def test_an_all_reduce_in_chunks_is_one_of_each_chunk() -> None:
     """With unequal owners, a large gradient takes as long as its parts in buckets of their own."""
-    parts, size_bytes = 3, 2 * CHUNK_BYTES + 12
+    parts, size_bytes = 3, 2 * LEAST_CHUNK_BYTES + 12
     chunks = [size_bytes * n // parts for n in range(parts + 1)]
     sizes = [b - a for a, b in pairwise(chunks)]
     whole = job(3, (size_bytes, 1000), (3 * MS, MS), (6 * MS, 2 * MS))

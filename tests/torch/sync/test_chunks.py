@@ -25,7 +25,7 @@ SMALL_BYTES = 64
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners_module, "CHUNK_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(owners_module, "MOST_CHUNK_BYTES", SMALL_BYTES)
 
 
 class _AllReduce:
@@ -99,7 +99,7 @@ def test_a_rank_that_leaves_ends_all_chunks() -> None:
 def test_chunks_are_neighbours_of_bounded_size(sizes: list[int], equal: bool) -> None:
     """Together they are all elements, in order."""
     tensors = [torch.arange(size, dtype=torch.float32) + 100 * n for n, size in enumerate(sizes)]
-    with patch.object(owners_module, "CHUNK_BYTES", SMALL_BYTES):
+    with patch.object(owners_module, "MOST_CHUNK_BYTES", SMALL_BYTES):
         chunks = chunks_of(tensors, Owners((1, 1) if equal else (2, 1)))
     assert torch.equal(torch.cat([part for chunk in chunks for part in chunk]), torch.cat(tensors))
     if equal:
@@ -110,7 +110,7 @@ def test_chunks_are_neighbours_of_bounded_size(sizes: list[int], equal: bool) ->
 
 
 def test_ends_come_once_and_with_the_first_error() -> None:
-    """An all-gather that fails is waited for as one that does not; after it, nothing is called."""
+    """A chunk that fails is waited for as one that does not; after it, nothing is called."""
     heard: list[tuple[str, BaseException | None]] = []
     error = RuntimeError("lost")
     chunks = Chunks(
@@ -119,11 +119,25 @@ def test_ends_come_once_and_with_the_first_error() -> None:
         lambda: lambda e: heard.append(("gathered", e)),
         lambda e: heard.append(("ended", e)),
     )
-    chunks.averaged(None)
-    chunks.averaged(error)
-    chunks.gathered(None)
+    chunks.summed()
+    chunks.gathered(error)  # its sum never came
+    chunks.summed()
     assert heard == []
-    chunks.averaged(None)
-    assert heard == [("reduced", error)]
+    chunks.gathered(None)
     chunks.gathered(RuntimeError("another"))
-    assert heard == [("reduced", error), ("gathered", error), ("ended", error)]
+    assert heard == [("gathered", error), ("ended", error)]
+
+
+def test_sums_and_all_gathers_end_with_their_last_chunks() -> None:
+    heard: list[str] = []
+    chunks = Chunks(
+        2,
+        lambda _: heard.append("reduced"),
+        lambda: heard.append("gathers") or (lambda _: heard.append("gathered")),
+        lambda _: heard.append("ended"),
+    )
+    chunks.summed()
+    chunks.gathered(None)
+    chunks.summed()
+    chunks.gathered(None)
+    assert heard == ["gathers", "reduced", "gathered", "ended"]

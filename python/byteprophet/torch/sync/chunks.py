@@ -3,7 +3,7 @@
 A chunk consists of neighbouring elements of the bucket's gradients. It is all-gathered as soon as
 it is averaged. The bucket has one span for all of its reduce-scatters, and one for its all-gathers.
 
-Threads: the exchange calls ``averaged`` and ``gathered``, one after the other or at once.
+Threads: the exchange calls ``summed`` and ``gathered``, one after the other or at once.
 ``_lock`` guards the counts. Callbacks run without it.
 """
 
@@ -45,9 +45,9 @@ class Chunks:
 
     Args:
         count: of the chunks.
-        reduced: is called when all reduce-scatters are over, with the first error.
+        reduced: is called when this rank has the sums of all reduce-scatters, with None.
         gathers: is called when the first all-gather begins; what it returns is called when all of
-            them are over.
+            them are over, with the first error.
         ended: is called once, when nothing of the all-reduce is in flight, with the first error.
     """
 
@@ -61,20 +61,16 @@ class Chunks:
         self._error: BaseException | None = None
         self._lock = threading.Lock()
 
-    def averaged(self, error: BaseException | None) -> None:
-        """Note that a reduce-scatter is over. If it has not failed, its all-gather follows."""
+    def summed(self) -> None:
+        """Note that this rank has its sum of a chunk, and that the chunk is being all-gathered."""
         with self._lock:
-            self._error = self._error or error
             self._reducing -= 1
             over = self._reducing == 0
-            begins = error is None and not self._gathering
-            self._gathering |= begins
+            begins, self._gathering = not self._gathering, True
         if over:
-            self._reduced(self._error)
+            self._reduced(None)
         if begins:  # before this chunk is all-gathered, and so before all chunks are over
             self._gathered = self._gathers()
-        if error is not None:
-            self.gathered(error)
 
     def gathered(self, error: BaseException | None) -> None:
         """Note that an all-gather is over, or will not begin."""

@@ -1,9 +1,10 @@
 """The interface between a synchroniser and its exchange, the transport to all other ranks.
 
 A *reduce-scatter* replaces this rank's shard of some tensors by the sum or average over all ranks.
-An *all-gather* replaces the other ranks' shards by the values that those ranks have. All ranks
-start the same operations under the same numbers, with the same owners, in any order and at any
-time. Among the operations that can begin, the one with the smallest position goes first.
+An *all-gather* replaces the other ranks' shards by the values that those ranks have. An
+*all-reduce* is both, one after the other. All ranks start the same operations under the same
+numbers, with the same owners, in any order and at any time. Among the operations that can begin,
+the one with the smallest position goes first.
 
 There are two exchanges. ``mesh_exchange.py`` uses sockets of our own, for tensors on CPUs.
 ``group_exchange.py`` uses the collectives of a process group, such as NCCL's on GPUs.
@@ -12,7 +13,7 @@ There are two exchanges. ``mesh_exchange.py`` uses sockets of our own, for tenso
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,6 +98,22 @@ class Exchange(Protocol):
         done: Done,
     ) -> None:
         """Start an all-gather of ``tensors``, with the conditions of ``reduce_scatter``."""
+
+    def all_reduce(
+        self,
+        operations: tuple[int, int],
+        tensors: Sequence[Tensor],
+        owners: Owners,
+        average: bool,
+        positions: tuple[int, int],
+        summed: Callable[[], None] | None,
+        done: Done,
+    ) -> None:
+        """Start a reduce-scatter, and an all-gather of ``tensors`` from each rank's sum on.
+
+        ``operations`` and ``positions`` are those of the two. ``summed`` is called when this rank
+        has its sum. ``done`` is called at the end of the all-gather, or with the first error.
+        """
 
     def missing(self, operation: int) -> list[int]:
         """The ranks whose part of an operation in flight has not arrived, as far as is known."""

@@ -12,10 +12,11 @@ because none can be overtaken once it has begun.
 The shards of an operation's tensors lie side by side in a buffer, padded to equal sizes, as
 collectives require. So ranks that own less do not send less.
 
-Threads: any thread may call ``reduce_scatter`` and ``all_gather``. One thread begins operations,
-another one ends them and calls ``done``. ``_changed`` guards the tables. It is not held during
-callbacks, collectives and accesses to the store. On a GPU, both threads use one stream of this
-exchange, which waits for the work that was in the caller's stream at the time of the request.
+Threads: any thread may call ``reduce_scatter``, ``all_gather`` and ``all_reduce``. One thread
+begins operations, another one ends them and calls ``done``. ``_changed`` guards the tables. It is
+not held during callbacks, collectives and accesses to the store. On a GPU, both threads use one
+stream of this exchange, which waits for the work that was in the caller's stream at the time of the
+request.
 ``done`` is called when the GPU has finished.
 """
 
@@ -26,7 +27,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -131,6 +132,31 @@ class GroupExchange:
     ) -> None:
         """See ``Exchange``."""
         self._ask(operation, tensors, owners, done, True, False, position)
+
+    def all_reduce(
+        self,
+        operations: tuple[int, int],
+        tensors: Sequence[Tensor],
+        owners: Owners,
+        average: bool,
+        positions: tuple[int, int],
+        summed: Callable[[], None] | None,
+        done: Done,
+    ) -> None:
+        """See ``Exchange``."""
+
+        def reduced(error: BaseException | None) -> None:
+            if error is not None:
+                done(error)
+                return
+            if summed is not None:
+                summed()
+            try:
+                self.all_gather(operations[1], tensors, owners, positions[1], done)
+            except RuntimeError as left:  # the waiting thread raises it
+                done(left)
+
+        self.reduce_scatter(operations[0], tensors, owners, average, positions[0], reduced)
 
     def missing(self, operation: int) -> list[int]:
         """Return an empty list, because collectives do not report which rank is late."""

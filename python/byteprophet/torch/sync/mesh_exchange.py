@@ -1,9 +1,10 @@
 """An exchange that sends CPU tensors over a mesh of sockets (``native/exchange``).
 
-Threads: any thread may call ``reduce_scatter`` and ``all_gather``. One thread per process waits for
-completions and calls ``done``. It waits in native code, without the GIL, and only while something
-is in flight. ``_changed`` guards the table of operations in flight, which also keeps their tensors
-alive. An operation enters the table before it is given to the mesh. Callbacks run without the lock.
+Threads: any thread may call ``reduce_scatter``, ``all_gather`` and ``all_reduce``. One thread per
+process waits for completions and calls ``done``. It waits in native code, without the GIL, and only
+while something is in flight. ``_changed`` guards the table of operations in flight, which also
+keeps their tensors alive, and what is called when a sum is there. An operation enters the table
+before it is given to the mesh. Callbacks run without the lock.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class MeshExchange:
         _living.add(self)
         self._changed = threading.Condition()
         self._in_flight: dict[int, _InFlight] = {}
+        self._summed: dict[int, Callable[[], None]] = {}  # of all-reduces, by their first number
         self._thread: threading.Thread | None = None
         self._closed = False
         self._calling = False  # a callback is running; guarded by the lock
@@ -99,6 +101,43 @@ class MeshExchange:
             done,
             lambda memory, dtype: self._mesh.gather(
                 operation, memory, dtype, position, owners.weights
+            ),
+        )
+
+    def all_reduce(
+        self,
+        operations: tuple[int, int],
+        tensors: Sequence[Tensor],
+        owners: Owners,
+        average: bool,
+        positions: tuple[int, int],
+        summed: Callable[[], None] | None,
+        done: Done,
+    ) -> None:
+        """See ``Exchange``. The mesh begins the all-gather by itself."""
+        reduce, gather = operations
+        if summed is not None:
+            with self._changed:
+                self._summed[reduce] = summed
+
+        def over(error: BaseException | None) -> None:
+            with self._changed:
+                self._summed.pop(reduce, None)  # it is still there if the reduce-scatter failed
+            done(error)
+
+        self._begin(
+            gather,
+            tensors,
+            over,
+            lambda memory, dtype: self._mesh.all_reduce(
+                reduce,
+                gather,
+                memory,
+                dtype,
+                average,
+                positions,
+                owners.weights,
+                tells_sum=summed is not None,
             ),
         )
 
@@ -173,10 +212,14 @@ class MeshExchange:
             completed = self._mesh.completed(_WAIT_S)  # all at once when the mesh is closed
             for operation, error in completed:
                 with self._changed:
-                    over = self._in_flight.pop(operation)
+                    summed = self._summed.pop(operation, None)
+                    over = self._in_flight.pop(operation) if summed is None else None
                     self._calling = True
-                over.done(None if error is None else failures.by_text(error))
-                del over
+                if summed is not None:
+                    summed()
+                elif over is not None:
+                    over.done(None if error is None else failures.by_text(error))
+                del over, summed
                 with self._changed:
                     self._calling = False
                     self._changed.notify_all()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -160,29 +160,16 @@ class Operations:
             lambda: recorded("all-gather"),
             lambda error: _end(submissions, error),
         )
-
-        def begin(place: int, chunk: Sequence[Tensor]) -> None:
-            def averaged(error: Error) -> None:
-                all_.averaged(error)
-                if error is not None:
-                    return
-                try:
-                    with self._lock:
-                        number = self._number(f"all-gather {label} {place}", submissions, most)
-                        self._exchange.all_gather(
-                            number, chunk, owners, positions[1], all_.gathered
-                        )
-                except RuntimeError as left:  # the waiting thread raises it
-                    all_.gathered(left)
-
-            with self._lock:
-                number = self._number(f"reduce-scatter {label} {place}", submissions, most)
-                self._exchange.reduce_scatter(
-                    number, chunk, owners, average, positions[0], averaged
-                )
-
+        summed = all_.summed if process_spans.on else None  # else nobody asks when that was
         for place, chunk in enumerate(chunks):
-            begin(place, chunk)
+            with self._lock:
+                numbers = (
+                    self._number(f"reduce-scatter {label} {place}", submissions, most),
+                    self._number(f"all-gather {label} {place}", submissions, most),
+                )
+                self._exchange.all_reduce(
+                    numbers, chunk, owners, average, positions, summed, all_.gathered
+                )
 
     def _number(
         self, label: str, submissions: Submissions, most_in_flight: int = _MOST_IN_FLIGHT
