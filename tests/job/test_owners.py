@@ -74,3 +74,16 @@ def test_what_are_no_weights_is_refused_in_one_line(weights: tuple[int, ...], sa
 def test_text_that_is_no_list_of_weights_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="one whole number for each rank"):
         parse_weights(text, "--owners")
+
+
+@pytest.mark.parametrize(
+    ("kib", "chunks"), [(1, 1), (256, 1), (257, 2), (1 << 10, 4), (1 << 16, 64), (1 << 20, 512)]
+)
+def test_a_large_all_reduce_goes_in_64_chunks_of_bounded_size(kib: int, chunks: int) -> None:
+    """With unequal owners only. They are as large as each other, but for an element."""
+    found = Owners((2, 1)).chunks(kib << 8, kib << 10)
+    assert len(found) == chunks
+    sizes = [chunk.stop - chunk.start for chunk in found]
+    assert sum(sizes) == kib << 8
+    assert max(sizes) - min(sizes) <= 1
+    assert len(Owners.equal(2).chunks(kib << 8, kib << 10)) == 1

@@ -57,6 +57,35 @@ def test_a_rank_that_has_left_is_a_lost_peer() -> None:
     assert str(error) == "rank 1 has left the job"
 
 
+def test_an_all_reduce_tells_its_sum_and_then_its_end() -> None:
+    """Once each; without its sum if a rank has left, and nothing is kept of it."""
+    one, other = two_ranks()
+    heard: queue.Queue[object] = queue.Queue()
+
+    def begin(exchange: MeshExchange, first: int, tensor: torch.Tensor) -> None:
+        exchange.all_reduce(
+            (first, first + 1), [tensor], EQUAL, False, (0, 1), lambda: heard.put("sum"), heard.put
+        )
+
+    tensors = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])
+    try:
+        begin(one, 1, tensors[0])
+        begin(other, 1, tensors[1])
+        told = [heard.get(timeout=30) for _ in range(4)]
+        assert sorted(map(str, told)) == ["None", "None", "sum", "sum"]
+        assert [tensor.tolist() for tensor in tensors] == [[11, 22], [11, 22]]
+        begin(one, 3, torch.ones(10))
+        other.close()
+        assert isinstance(heard.get(timeout=30), PeerLost)
+        with pytest.raises(RuntimeError, match="has left the job"):
+            begin(other, 3, torch.ones(10))
+    finally:
+        one.close()
+    assert heard.empty()
+    assert not one._summed
+    assert not other._summed
+
+
 def test_ranks_that_mean_different_things_are_no_lost_peer() -> None:
     exchanges = two_ranks()
     over: queue.Queue[BaseException | None] = queue.Queue()

@@ -120,26 +120,25 @@ class MeshExchange:
             with self._changed:
                 self._summed[reduce] = summed
 
-        def over(error: BaseException | None) -> None:
+        def forget() -> None:  # it is still there if there will be no sum
             with self._changed:
-                self._summed.pop(reduce, None)  # it is still there if the reduce-scatter failed
+                self._summed.pop(reduce, None)
+
+        def over(error: BaseException | None) -> None:
+            forget()
             done(error)
 
-        self._begin(
-            gather,
-            tensors,
-            over,
-            lambda memory, dtype: self._mesh.all_reduce(
-                reduce,
-                gather,
-                memory,
-                dtype,
-                average,
-                positions,
-                owners.weights,
-                tells_sum=summed is not None,
-            ),
-        )
+        def start(memory: list[tuple[int, int]], dtype: str) -> None:
+            tells_sum = summed is not None
+            self._mesh.all_reduce(
+                reduce, gather, memory, dtype, average, positions, owners.weights, tells_sum
+            )
+
+        try:
+            self._begin(gather, tensors, over, start)
+        except (ValueError, RuntimeError):
+            forget()
+            raise
 
     def missing(self, operation: int) -> list[int]:
         """See ``Exchange``."""
