@@ -14,9 +14,15 @@ from byteprophet.graph.mesh_graph import MeshGraph, build
 from byteprophet.job import Cluster, Host, Job, Processors
 from byteprophet.job.cluster import Compressing
 from byteprophet.job.compression import Compressed, OneBit, flat_form
+from byteprophet.job.owners import Owners
 from byteprophet.job.strategy import ALL_REDUCE, with_compressed
 from byteprophet.job.strategy_file import Used
-from byteprophet.measure.collectives import ALL_GATHER, REDUCE_SCATTER, measure_collectives
+from byteprophet.measure.collectives import (
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    arrivals_of,
+    measure_collectives,
+)
 from byteprophet.measure.processors import AVERAGING, COMPRESSING, Arrivals, Clocks, Use
 from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.network.rate import PAYLOAD_SHARE
@@ -254,3 +260,15 @@ def test_updaters_have_clocks_of_their_own() -> None:
     whole = [EPOCH_NS, EPOCH_NS + 10 * MS]
     assert clocks.training[0].worked_ns(whole)[0] == pytest.approx(8 * MS)
     assert clocks.updating[0].worked_ns(whole)[0] == pytest.approx(2 * MS)
+
+
+def test_what_a_rank_does_not_own_arrives_with_the_averages_only() -> None:
+    """Its reduce-scatters are over at once, as it has nothing to sum."""
+    half, other = (1, f"{REDUCE_SCATTER}0.0"), (1, f"{ALL_GATHER}0.0")
+    owner = {half: (10, 90, 600), other: (40, 95, 600)}
+    alone = {half: (20, 21, 600), other: (21, 120, 600)}
+    found = arrivals_of([owner, owner, alone], Owners((1, 1, 0)))
+    assert found[0].size_bytes.tolist() == [600, 300]  # two others' parts of its 300; a half
+    assert found[0].begin_ns.tolist() == [20, 40]
+    assert found[2].size_bytes.tolist() == [600]
+    assert found[2].end_ns.tolist() == [120]

@@ -27,6 +27,7 @@ CONTENTS = {
     '{"traceEvents": []}': "has no operations of a thread",
     '{"nodes": []}': "is not a file that can be read: a torch.profiler trace or a Chakra trace",
     "\0\1\2": "is not a file that can be read",
+    '{"traceEvents": []}{}': "has more than one JSON value",
     "": "is empty",
 }
 

@@ -21,6 +21,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.cluster import Compressing
 from byteprophet.job.compression import why_shapeless
+from byteprophet.job.owners import Owners
 from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
@@ -63,7 +64,8 @@ def measure_collectives(
     operations = [operations_of(events, numbers) for events in spans]
     clocks = None
     if use is not None:
-        clocks = Clocks(spans, [(each,) for each in arrivals_of(operations)], use)
+        owners = Owners.of(used.strategy.owners, len(ranks))
+        clocks = Clocks(spans, [(each,) for each in arrivals_of(operations, owners)], use)
     computed = [Computation(events, used.model.names, numbers, clocks) for events in spans]
     limits_bps = link_limits_bps(config)
     if used.strategy.owners:
@@ -89,18 +91,23 @@ def measure_collectives(
     return job, stacked(computed, "start_ns")
 
 
-def arrivals_of(operations: Sequence[Operations]) -> list[Arrivals]:
-    """What arrived at each rank: of each half of an all-reduce, what the others have of it."""
+def arrivals_of(operations: Sequence[Operations], owners: Owners) -> list[Arrivals]:
+    """What arrived at each rank: others' parts of its share to sum, and the others' shares."""
     found = []
-    for own in operations:
+    for own, share in zip(operations, map(float, owners.shares), strict=True):
+        summed, gathered = share * (len(operations) - 1), 1 - share
         rows = [
-            (max(others[key][0] for others in operations), end_ns, size_bytes)
+            (
+                max(others[key][0] for others in operations),
+                end_ns,
+                round(size_bytes * (summed if key[1].startswith(REDUCE_SCATTER) else gathered)),
+            )
             for key, (_, end_ns, size_bytes) in own.items()
             if all(key in others for others in operations)
         ]
-        begin_ns, end_ns, size_bytes = np.array(rows, np.int64).reshape(-1, 3).T
-        share = (len(operations) - 1) / len(operations)
-        found.append(Arrivals(begin_ns, end_ns, size_bytes * share))
+        rows = [row for row in rows if row[2] > 0]  # of what it does not own, nothing arrives
+        begin_ns, end_ns, moved_bytes = np.array(rows, np.int64).reshape(-1, 3).T
+        found.append(Arrivals(begin_ns, end_ns, moved_bytes.astype(np.float64)))
     return found
 
 

@@ -46,8 +46,8 @@ def _headline(data: Data) -> Text:
     settled = data["settled"]
     if settled["iterations"] < len(data["iterations"]):
         lines.append(
-            f"The last {settled['iterations']} of them, of {_ms(settled['median_ns'])} ms, count "
-            "in what follows:"
+            f"The bound and the replay are of the last {settled['iterations']} of them, of "
+            f"{_ms(settled['median_ns'])} ms; all else is of all:"
         )
     if data["bound_ns"]:
         lines.append(

@@ -118,15 +118,17 @@ class ProfileReader:
         self._path = path
         self._events = EventReader(path)
         self._number = 0
-        self._about: Mapping[str, Any] = {}
+        self._about: Mapping[str, Any] | None = None
         self._profile = Profile(path, 0, 0)
         self._calls = Calls()
         self._kernels: list[tuple[Operation, bool]] = []  # and whether NCCL's
 
     def take(self, key: str, value: Any) -> None:
         """Takes the next part. Raises ``UserError`` if it is not part of a trace."""
-        if key == "" and isinstance(value, dict):
-            self._about = value
+        if key == "":
+            if self._about is not None:
+                raise UserError(f"{self._path}: is not a trace: it has more than one JSON value")
+            self._about = value if isinstance(value, dict) else {}
         if key != EVENTS:
             return
         if not isinstance(value, dict):
@@ -142,7 +144,8 @@ class ProfileReader:
         for operation in self._events.paired():
             self._add(operation)
         profile = self._profile
-        said = self._about.get("distributedInfo")
+        about = self._about or {}
+        said = about.get("distributedInfo")
         said = said if isinstance(said, dict) else {}
         stated = said.get("rank", rank)
         if type(stated) is not int or not 0 <= stated < 2**15:
