@@ -44,25 +44,56 @@ Links::Work Links::Saved(const Link& link, TimeNs now) {
                                               static_cast<Work>(link.rate));
 }
 
-int64_t Links::TakeBurst(size_t number, int64_t bytes, TimeNs now) {
+template <typename Do>
+void Links::ForBursts(size_t number, const Do& act) {
   const Connection& connection = connections_[number];
-  Work at_once = static_cast<Work>(bytes) * kWorkPerByte;
-  bool has_bursts = false;
-  for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
-    const Link& link = links_[slots_[slot].link];
-    if (link.most == 0) continue;
-    has_bursts = true;
-    at_once = std::min(at_once, Saved(link, now));
-  }
-  if (!has_bursts) return 0;
-  const Work passed = at_once / kWorkPerByte;
   for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
     Link& link = links_[slots_[slot].link];
-    if (link.most == 0) continue;
-    link.saved = Saved(link, now) - passed * kWorkPerByte;
-    link.saved_at = now;
+    if (link.most > 0) act(link);
   }
-  return static_cast<int64_t>(passed);
+}
+
+// All open flows get the same, as much as the first of them can use or the first of the links can
+// give; then those that can get no more are left out. Less than a byte for each is left over.
+void Links::TakeBursts(std::span<Beginning> flows, TimeNs now) {
+  open_.clear();
+  for (size_t at = 0; at < flows.size(); ++at) {
+    bool has_bursts = false;
+    ForBursts(flows[at].connection, [&](Link& link) {
+      has_bursts = true;
+      link.saved = Saved(link, now);
+      link.saved_at = now;
+      link.burst_left = static_cast<int64_t>(link.saved / kWorkPerByte);
+      link.burst_open = 0;
+    });
+    if (has_bursts) open_.push_back(at);
+  }
+  while (!open_.empty()) {
+    for (const size_t at : open_)
+      ForBursts(flows[at].connection, [](Link& link) { ++link.burst_open; });
+    int64_t each = std::numeric_limits<int64_t>::max();
+    for (const size_t at : open_) {
+      each = std::min(each, flows[at].bytes - flows[at].burst_bytes);
+      ForBursts(flows[at].connection, [&](const Link& link) {
+        each = std::min(each, link.burst_left / link.burst_open);
+      });
+    }
+    for (const size_t at : open_) {
+      flows[at].burst_bytes += each;
+      ForBursts(flows[at].connection, [&](Link& link) {
+        link.burst_left -= each;
+        link.saved -= static_cast<Work>(each) * kWorkPerByte;
+      });
+    }
+    std::erase_if(open_, [&](size_t at) {
+      bool over = flows[at].burst_bytes == flows[at].bytes;
+      ForBursts(flows[at].connection,
+                [&](const Link& link) { over |= link.burst_left < link.burst_open; });
+      return over;
+    });
+    for (const Beginning& flow : flows)
+      ForBursts(flow.connection, [](Link& link) { link.burst_open = 0; });
+  }
 }
 
 void Links::StartCost(size_t connection, TimeNs cost_ns, TimeNs now) {

@@ -10,8 +10,9 @@
 // its route crosses the link twice, or where only a part of its bytes does. What is even is the
 // rate, not what is taken. A connection that is slowed keeps its share of links but needs longer.
 //
-// A link may have a burst: what it has saved while idle passes it at once. These bytes are a phase
-// of their own, on the other limited links of the route only.
+// A link may have a burst: what it has saved while idle passes it at once. Flows that begin at one
+// time share it as they share rates: evenly, and what one cannot use is the others'. These bytes
+// are a phase of their own, on the other limited links of the route only.
 //
 // Rates are worked out once per time at which anything has changed (Settle), and only for the flows
 // that the change can concern: those joined to it by links that they share. Little is worked out
@@ -56,8 +57,14 @@ class Links {
   bool Limits(size_t connection) const { return connections_[connection].limited; }
   // Whether any link has a burst.
   bool bursts() const { return bursts_; }
-  // Takes from the links' bursts what they have of so many bytes, and returns how many these are.
-  int64_t TakeBurst(size_t connection, int64_t bytes, TimeNs now);
+  // A flow that begins: its bytes, and of them those that links' bursts have for it.
+  struct Beginning {
+    size_t connection;
+    int64_t bytes;
+    int64_t burst_bytes = 0;
+  };
+  // Takes from the links' bursts what flows that begin at one time get of them.
+  void TakeBursts(std::span<Beginning> flows, TimeNs now);
   // Whether a link without a burst limits the bytes of a burst; else they take no time.
   bool LimitsBurst(size_t connection) const { return connections_[connection].burst_limited; }
   // Begin a phase; all need more than 0, StartBytes a connection that is limited, StartBurst one of
@@ -136,6 +143,9 @@ class Links {
     Work most = 0;
     Work saved = 0;
     TimeNs saved_at = 0;
+    // While bursts are taken: bytes that are left, and flows that may still get some.
+    int64_t burst_left = 0;
+    int64_t burst_open = 0;
     // While rates are worked out.
     int64_t left = 0;
     int64_t open = 0;  // the weight of flows without a rate
@@ -157,6 +167,9 @@ class Links {
   int64_t PartsOf(const Link& link) const { return RateOf(link) * kWhole; }
 
   static Work Saved(const Link& link, TimeNs now);
+  // The links of a connection's route that have a burst.
+  template <typename Do>
+  void ForBursts(size_t connection, const Do& act);
   // Whether the connection's phase uses a link that it covers.
   static bool Uses(const Connection& connection, const Link& link) {
     return connection.phase != Phase::kBurst || link.most == 0;
@@ -200,6 +213,7 @@ class Links {
   std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
   std::vector<uint32_t> component_;  // links whose flows get new rates
   std::vector<Share> shares_;        // a heap of them, the smallest first
+  std::vector<size_t> open_;         // flows that may get more of bursts
   uint32_t round_ = 0;
   std::vector<End> ends_;
 };

@@ -200,18 +200,17 @@ class Replayer {
     const int64_t bytes =
         graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
     if (bytes == 0 || !links_.Limits(connection)) return Add(now_, Kind::kEnded, number);
-    if (links_.bursts()) return beginning_.push_back(connection);
+    if (links_.bursts()) return beginning_.push_back({connection, bytes});
     links_.StartBytes(connection, bytes, now_);
   }
 
   // Those that share what links have saved.
   bool BeginFlows() {
     if (beginning_.empty()) return false;
-    std::sort(beginning_.begin(), beginning_.end());
-    for (const size_t connection : beginning_) {
+    std::ranges::sort(beginning_, {}, &fluid::Links::Beginning::connection);
+    links_.TakeBursts(beginning_, now_);
+    for (const auto& [connection, bytes, burst] : beginning_) {
       Flow& flow = flows_[connection];
-      const int64_t bytes = graph_.size_bytes[static_cast<size_t>(flow.operation)];
-      const int64_t burst = links_.TakeBurst(connection, bytes, now_);
       flow.rest_bytes = bytes - burst;
       flow.in_burst = burst > 0 && links_.LimitsBurst(connection);
       if (flow.in_burst) {
@@ -314,8 +313,8 @@ class Replayer {
   fluid::Links links_;  // a connection per device; a serial one has no links
   Overlap overlap_;
   Memory memory_;
-  std::vector<Flow> flows_;        // of each device that is a connection
-  std::vector<size_t> beginning_;  // connections whose bytes begin now, where links have bursts
+  std::vector<Flow> flows_;                         // of each device that is a connection
+  std::vector<fluid::Links::Beginning> beginning_;  // flows that begin now, where links have bursts
   Events events_;
   std::vector<Event> at_once_;  // events of now_, in no order
   std::vector<Operation> operations_;

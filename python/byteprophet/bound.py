@@ -126,16 +126,15 @@ def bound_ns(job: Job) -> int:
 def _waiting(job: Job) -> Job:
     """``job`` with a forward pass that needs all at its begin, if updates wait for all averages.
 
-    What follows the last gradient is a part of this forward pass, too.
+    What follows the last gradient may come before the wait: the script decides that.
     """
     times, strategy = job.times, job.strategy
     shards = strategy.shardable and not {strategy.runtime, strategy.mesh}.isdisjoint(SHARDING)
     if not times.waits_for_all or shards:
         return job
-    backward_ns = np.minimum(times.backward_ns, times.ready_ns.max(axis=2))
     forward_ns = np.zeros_like(times.forward_ns)
-    forward_ns[..., -1] = times.forward_ns.sum(axis=2) + times.backward_ns - backward_ns
-    return replace(job, times=replace(times, forward_ns=forward_ns, backward_ns=backward_ns))
+    forward_ns[..., -1] = times.forward_ns.sum(axis=2)
+    return replace(job, times=replace(times, forward_ns=forward_ns))
 
 
 def _routed_bytes(job: Job) -> tuple[Sequence[int], Sequence[int]]:
@@ -173,9 +172,28 @@ def _served_ns(job: Job, sizes_bytes: Sequence[int]) -> int:
         )
         bounds_ns += [awaited_ns, passed_ns(sizes_bytes, host.slower_bps)]
     if server_bps:
-        pushed_bits = 8 * 10**9 * job.workers * sum(sizes_bytes)
-        bounds_ns.append(pushed_bits // (job.servers * server_bps))
+        bounds_ns.append(_by_servers_ns(job, sizes_bytes, server_bps))
     return max(bounds_ns)
+
+
+def _by_servers_ns(job: Job, sizes_bytes: Sequence[int], server_bps: int) -> int:
+    """The bound by what all servers take in together; ``server_bps``: the rate of one, on average.
+
+    As in ``together_ns``, each worker counts with the earliest of all workers' times, and with its
+    part of the servers' rates and bursts.
+    """
+    workers, computed = job.workers, Ranks.of(job)
+    rate_bps = -(-job.servers * server_bps // workers)
+    burst_bytes = -(-sum(host.burst_bytes for host in job.cluster.servers) // workers)
+    awaited_ns = _of_link_ns(
+        sizes_bytes,
+        computed.ready_ns.min(axis=0),
+        computed.forward_ns.min(axis=0),
+        int(min(computed.backward_ns)),
+        rate_bps,
+        burst_bytes,
+    )
+    return max(awaited_ns, passed_ns(sizes_bytes, rate_bps))
 
 
 def _of_link_ns(

@@ -3,7 +3,7 @@
 Scalars are what JSON makes of them: ``true``, ``false``, ``null`` and numbers as JSON writes them;
 all other plain text is text, also ``no``, ``on``, ``1:30`` and ``2026-11-27``, of which YAML 1.1
 makes other things. Refused are keys that occur twice, keys that are no text, aliases (a short file
-may stand for a very large value), several documents, and tags of other types.
+may stand for a very large value), several documents, and tags.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from byteprophet.input_files import check_plain, read_text
 _LARGEST_BYTES = 1 << 20
 """PyYAML reads some 100 kB/s. JSON has no such limit."""
 _TAG = "tag:yaml.org,2002:"
+_BREAKS = frozenset("\x85\u2028\u2029")
 _SCALARS = (
     ("bool", r"true|false", "tf"),
     ("null", r"null|~|", ["n", "~", ""]),
@@ -34,10 +35,15 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node that is no alias."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)
+        """Compose a node that is no alias and has no tag."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        problem = ""
+        if isinstance(event, yaml.AliasEvent):
+            problem = "aliases are not read"
+        elif getattr(event, "tag", None) is not None:
+            problem = f"tags are not read: leave out {event.tag[:40]!r}"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -59,6 +65,13 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """Quotes what ``_Loader``, or a reader of YAML 1.1, would not take for text."""
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Represent a text; what YAML 1.1 takes for line breaks is written as escapes."""
+        style = '"' if _BREAKS.intersection(data) else None
+        return self.represent_scalar(f"{_TAG}str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 for _name, _pattern, _first in _SCALARS:
     _resolver = f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
@@ -73,7 +86,7 @@ def read_yaml(path: Path) -> Any:
     try:
         value = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
         check_plain(value)
-        _check_types(value)
+        _check_numbers(value)
     except RecursionError:
         raise UserError(f"{path}: is not YAML: it is nested too deeply") from None
     except yaml.MarkedYAMLError as error:
@@ -100,8 +113,8 @@ def yaml_text(value: Any) -> str:
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _check_types(value: Any) -> None:
-    """Raise ``ValueError`` if a tag has made something that JSON does not have."""
+def _check_numbers(value: Any) -> None:
+    """Raise ``ValueError`` if a number is too large for a float."""
     nodes = [value]
     while nodes:
         node = nodes.pop()
@@ -109,7 +122,5 @@ def _check_types(value: Any) -> None:
             nodes += node.values()
         elif isinstance(node, list):
             nodes += node
-        elif node is not None and type(node) not in (bool, int, float, str):
-            raise ValueError(f"a value of type {type(node).__name__}: JSON has no such values")
         elif isinstance(node, float) and not abs(node) < float("inf"):
             raise ValueError(f"{node} is not a number that JSON has")

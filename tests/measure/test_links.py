@@ -13,6 +13,7 @@ BUCKETS = (2_000_000, 40_000_000)
 MOVED = np.array(BUCKETS, dtype=float)  # all-reduces of two ranks
 LIMIT_BPS = 287_000_000
 PAUSE_NS = 1_000_000  # between two buckets that do not travel together
+LONG_NS = 1_000_000_000  # in which a limiter saves its whole burst
 
 
 def collectives(
@@ -20,14 +21,36 @@ def collectives(
 ) -> tuple[Int64Array, Int64Array]:
     """Begins and ends on two ranks, one iteration per element: two buckets that follow each other.
 
-    ``together``: the second begins before the first ends.
+    ``together``: the second begins before the first ends. Links are idle for long between two
+    iterations.
     """
-    began, ended = [], []
+    began, ended, now_ns = [], [], 0
     for first, second, both in zip(first_ns, second_ns, together, strict=True):
         since = first - 1 if both else first + PAUSE_NS
-        began.append((0, since))
-        ended.append((first, first + second if both else since + second))
+        end = first + second if both else since + second
+        began.append((now_ns, now_ns + since))
+        ended.append((now_ns + first, now_ns + end))
+        now_ns += end + LONG_NS
     return np.array([began] * 2), np.array([ended] * 2)
+
+
+@pytest.mark.parametrize("pause_ns", [100_000, 2_000_000, LONG_NS])
+def test_a_burst_is_what_the_pause_between_iterations_has_saved(pause_ns: int) -> None:
+    """As between FSDP2's last reduce-scatter and the first all-gather after the update."""
+    size, of_byte_ns = 1_000_000, 8e9 / LIMIT_BPS
+    saved_bytes = np.minimum(PAYLOAD_BURST_BYTES, pause_ns / of_byte_ns)
+    took_ns = [(size - saved_bytes) * of_byte_ns] * 20
+    took_ns[0] = (size - PAYLOAD_BURST_BYTES) * of_byte_ns
+    ended = np.cumsum(np.array(took_ns) + pause_ns).astype(np.int64).reshape(1, -1, 1)
+    began = ended - np.array(took_ns).astype(np.int64).reshape(1, -1, 1)
+    found = measure_links(
+        *(np.repeat(times, 2, axis=0) for times in (began, ended)),
+        np.array([float(size)]),
+        (LIMIT_BPS, LIMIT_BPS),
+        steps=2,
+    )
+    assert found.costs.delay_ns < 1_000
+    assert found.costs.host_ns_per_byte == pytest.approx(0, abs=1e-3 * of_byte_ns)
 
 
 def test_periods_of_nearly_the_same_size_decide_nothing() -> None:

@@ -43,6 +43,35 @@ def test_convolutions(paths: tuple[str, ...]) -> None:
     compare(Convolutions(), torch.randn(4, 3, 8, 8), paths)
 
 
+class _Scaled(torch.autograd.Function):
+    """A function of the user's, of which one result is not used."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(values)
+        return values**2, values + 1
+
+    @staticmethod
+    def backward(ctx: Any, squares: Tensor, sums: Tensor) -> Tensor:  # type: ignore[override]
+        (values,) = ctx.saved_tensors
+        return 2 * values * squares + sums
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, values: Tensor) -> Tensor:
+        squares, _ = _Scaled.apply(self.first(values))
+        result: Tensor = self.last(squares)
+        return result
+
+
+def test_functions_of_the_users() -> None:
+    compare(Own(), torch.randn(4, 6))
+
+
 def test_sums() -> None:
     compare(Tied(), torch.randint(11, (5, 3)))
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from byteprophet.errors import UserError
 from byteprophet.memory.cuda.caching_allocator import MIB, rounded
 from byteprophet.memory.cuda.gpu import GPUS
 from byteprophet.memory.cuda.peak import CudaPeak, cuda_events, predict_cuda_peak
@@ -168,3 +169,20 @@ def test_the_flash_kernel_sums_the_gradient_of_the_queries(
     *made, scratch = steps(GPUS["a100"], operator, [query] * 4, results)
     assert made == results
     assert scratch == (2 * 3 * -(-length // 128) * 128 * 4, 2 * 3 * padded * 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "batches", "said"),
+    [
+        (nn.Linear(2, 2), [], "has no micro-batches"),
+        (nn.Sequential(nn.Linear(2, 2), nn.GRU(2, 2)), [torch.ones(1, 2)], "module 1 is a GRU: on"),
+    ],
+)
+def test_what_would_be_another_program_is_refused(
+    model: nn.Module, batches: list[Tensor], said: str
+) -> None:
+    training = Training(
+        model, batches, lambda network, batch: network(batch).sum(), torch.optim.SGD
+    )
+    with pytest.raises(UserError, match=said):
+        predict_cuda_peak(training)

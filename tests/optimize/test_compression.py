@@ -35,7 +35,7 @@ RULES = ["*=randomk,k=0.01,min_bytes=4096"]
 
 def test_it_is_the_last_decision_and_made_only_if_it_pays() -> None:
     job = random_job(3, 12)
-    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20))
+    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20, 0))
     found = search(slow, PASSES, budget_s=1.0)
     smaller = compressed_where_faster(found, lambda each: compressed(each, RULES, "--compress"))
     assert smaller.best.iteration_ns < found.best.iteration_ns
@@ -48,7 +48,7 @@ def test_it_is_the_last_decision_and_made_only_if_it_pays() -> None:
         each.iteration_ns for each in smaller.families
     )
     # Links without a limit gain nothing, and compressing takes time.
-    free = replace(job, cluster=job.cluster.with_rate(0))
+    free = replace(job, cluster=job.cluster.with_rate(0, 0))
     found = search(free, PASSES, budget_s=1.0)
     same = compressed_where_faster(found, lambda each: compressed(each, RULES, "--compress"))
     assert not same.best.job.strategy.compressors
@@ -60,7 +60,7 @@ def test_gradients_in_half_precision_are_compressed_in_their_own(
     """A strategy has one of the two at most, and the search may have chosen the other one."""
     monkeypatch.setattr(gradient_changes, "cast_ns_per_byte", lambda reduce_dtype: 0.01)
     job = random_job(3, 12)
-    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20))
+    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20, 0))
     found = search(slow, [*PASSES, Bf16Gradients()], budget_s=1.0)
     half = found.best.job
     assert half.strategy.reduce_dtype == BF16

@@ -126,7 +126,7 @@ def test_other_passes_keep_what_is_decided(seed: int) -> None:
 def test_a_search_uses_them_with_buckets() -> None:
     """Links are the limit: fewer bytes, and fewer exchanges, are what helps."""
     job = random_job(3, 12)
-    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20))
+    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20, 0))
     plain = search(slow, [Runtime(), TensorFusion()], budget_s=3.0).best
     half = search(slow, [Runtime(), TensorFusion(), ALL[0]], budget_s=3.0).best
     assert half.job.strategy.reduce_dtype == "bf16"

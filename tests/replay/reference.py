@@ -7,6 +7,7 @@ in bits per second, work in bits times nanoseconds per second, in Python's integ
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,15 +192,12 @@ class Reference:
             self.finish(operation)
 
     def anything_on_links(self) -> bool:
-        """What links have saved passes them at once, in whole bytes."""
+        """What links have saved passes them at once, in whole bytes, of which all get as many."""
         beginning = [operation for operation in self.operations if operation.state == "begins"]
+        bursts = self.bursts_of(beginning)
         for operation in sorted(beginning, key=lambda one: int(self.graph.device[one.number])):
-            limited = self.links(operation)
-            saving = [link for link in limited if self.graph.links[link].burst_bytes]
-            at_once = min([operation.left, *(self.saved[link] for link in saving)])
-            at_once = at_once - at_once % WORK_PER_BYTE if saving else 0
-            for link in saving:
-                self.saved[link] -= at_once
+            limited, saving = self.links(operation), self.saving(operation)
+            at_once = bursts[operation.number]
             if at_once and len(saving) < len(limited):
                 operation.rest = operation.left - at_once
                 operation.left = at_once
@@ -208,6 +206,36 @@ class Reference:
             operation.left -= at_once
             operation.state = "bytes"
         return bool(beginning)
+
+    def saving(self, operation: Operation) -> list[int]:
+        return [link for link in self.links(operation) if self.graph.links[link].burst_bytes]
+
+    def bursts_of(self, beginning: list[Operation]) -> dict[int, int]:
+        """By number, the work of each flow that passes at once, taken byte by byte in rounds."""
+        found = {one.number: 0 for one in beginning}
+        open_flows = [one for one in beginning if self.saving(one)]
+        while open_flows:
+            users = Counter(link for one in open_flows for link in self.saving(one))
+            for one in open_flows:
+                found[one.number] += WORK_PER_BYTE
+            for link, count in users.items():
+                self.saved[link] -= count * WORK_PER_BYTE
+            if any(work < 0 for work in self.saved) or any(
+                found[one.number] > one.left for one in open_flows
+            ):  # that byte was too many for some: these get no more, and the others try again
+                for one in open_flows:
+                    found[one.number] -= WORK_PER_BYTE
+                for link, count in users.items():
+                    self.saved[link] += count * WORK_PER_BYTE
+                open_flows = [
+                    one
+                    for one in open_flows
+                    if found[one.number] + WORK_PER_BYTE <= one.left
+                    and all(
+                        self.saved[link] >= users[link] * WORK_PER_BYTE for link in self.saving(one)
+                    )
+                ]
+        return found
 
     def finish(self, operation: Operation) -> None:
         operation.state = "over"

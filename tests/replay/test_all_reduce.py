@@ -104,7 +104,7 @@ def test_host_time_stays_when_links_change() -> None:
     per_step_ns = 400_000 * 15 + DELAY_NS
     expected_ns = FORWARD_NS + 2 * per_step_ns + UPDATE_NS
     assert ALL_REDUCE.iterations_ns(one)[0] == pytest.approx(expected_ns, abs=10)
-    faster = one.cluster.with_rate(2 * RATE_BPS)
+    faster = one.cluster.with_rate(2 * RATE_BPS, 0)
     expected_ns = FORWARD_NS + 2 * (400_000 * 10 + DELAY_NS) + UPDATE_NS
     assert ALL_REDUCE.iterations_ns(replace(one, cluster=faster))[0] == pytest.approx(
         expected_ns, abs=10

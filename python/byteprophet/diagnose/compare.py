@@ -94,7 +94,10 @@ def _differences(this: Diagnosis, other: Diagnosis) -> list[str]:
     if workers[0] != workers[1]:
         notes.append(f"this run has {workers[0]} workers, the other {workers[1]}")
     sizes = [sum(one.size_bytes for one in found.gradients[0]) for found in (this, other)]
-    if all(sizes) and sizes[0] != sizes[1]:
+    only_served = not any(
+        found.run.routed.meshed for found in (this, other)
+    )  # the rest has no rows
+    if only_served and all(sizes) and sizes[0] != sizes[1]:
         notes.append(
             f"gradients of this run have {sizes[0] / 1e6:.1f} MB, those of the other "
             f"{sizes[1] / 1e6:.1f} MB"

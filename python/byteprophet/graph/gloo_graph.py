@@ -127,10 +127,12 @@ class _Build:
         self.members = [np.array([job.model.places[n] for n in b.parameters]) for b in self.buckets]
         hosts = [host.slowed_by(job.cluster.costs.host_ns_per_byte) for host in job.cluster.workers]
         self.up = [
-            graph.link(f"worker {r} up", host.up_bps or None) for r, host in enumerate(hosts)
+            graph.link(f"worker {r} up", host.up_bps or None, host.burst_bytes)
+            for r, host in enumerate(hosts)
         ]
         self.down = [
-            graph.link(f"worker {r} down", host.down_bps or None) for r, host in enumerate(hosts)
+            graph.link(f"worker {r} down", host.down_bps or None, host.burst_bytes)
+            for r, host in enumerate(hosts)
         ]
         self.cores = Cores(job.cluster, graph)
         self.computes = [self.cores.thread(f"worker {r} computes", r) for r in range(self.ranks)]
@@ -286,12 +288,14 @@ class _Build:
         order = np.argsort(complete_ns, kind="stable")
         ends_ns = np.append(complete_ns[order], max(times.backward_ns[at], complete_ns.max()))
         took_ns = np.diff(ends_ns, prepend=0)
-        took_ns[1:] += self.job.cluster.costs.bucket_ns
+        bucket_ns = self.job.cluster.costs.bucket_ns
+        took_ns[1:] += bucket_ns
+        tensors = np.append(self._label(order), NONE)
+        if times.waits_for_all:  # what follows waits, but not the hand-over of the last bucket
+            took_ns = np.append(took_ns[:-1], (bucket_ns, took_ns[-1] - bucket_ns))
+            tensors = np.append(tensors, NONE)
         backward = self.cores.compute(
-            len(ends_ns),
-            took_ns,
-            device,
-            where._replace(kind=Kind.BACKWARD, tensor=np.append(self._label(order), NONE)),
+            len(took_ns), took_ns, device, where._replace(kind=Kind.BACKWARD, tensor=tensors)
         )
         graph.chain(np.concatenate([begin, forward, backward]))
         count = len(self.collectives)

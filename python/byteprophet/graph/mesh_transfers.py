@@ -317,7 +317,8 @@ class MeshTransfers:
     def complete(self, rank: int, iteration: int, update: Int64Array) -> Int64Array:
         """Make the updates (P,) of a rank wait for the averages, or the all-gathers for them.
 
-        Returns the operations at whose end this rank has averages, whole or its shards, (B,).
+        Returns the operations at whose end this rank has all averages that this step uses, whole or
+        its shards.
         """
         graph, at = self.graph, (rank, iteration)
         where = Label(rank=rank, iteration=iteration)
@@ -334,7 +335,7 @@ class MeshTransfers:
                 rank, iteration, there[self.compressed], self._after_ns
             )
         self._there[at] = there
-        self._wait_for_averages(rank, iteration, there, lag)
+        used = self._wait_for_averages(rank, iteration, there, lag)
         graph.depend_each(lag[self.bucket], update[self.parameter])
         begins = np.full(len(self.members), NONE, np.int64)
         begins[self.sharded] = graph.add_block(
@@ -345,20 +346,22 @@ class MeshTransfers:
         graph.depend_each(update[self.parameter[sharded]], begins[self.bucket[sharded]])
         later = self.sharded[self.chunk_bucket]
         self.gathers[rank, later] = begins[self.chunk_bucket[later]]
-        return there
+        return used
 
     def _wait_for_averages(
         self, rank: int, iteration: int, there: Int64Array, lag: Int64Array
-    ) -> None:
+    ) -> Int64Array:
         """Let what follows averages, ``lag`` (B,), wait for those that this step uses.
 
         ``there`` (B,): the operations at whose end the averages of this iteration are there.
+        Returns those at whose end the used ones are.
         """
         now = self.delay == 0
         self.graph.depend_each(there[now], lag[now])
         late = np.flatnonzero((self.delay <= iteration) & ~now)
         earlier = self._there[rank, iteration - self.delay[late], late]
         self.graph.depend_each(earlier, lag[late])
+        return np.concatenate((there[now], earlier))
 
     def end_updates(self, iteration: int) -> None:
         """Add the all-gathers."""

@@ -169,11 +169,24 @@ class Cluster:
             ),
         )
 
-    def with_rate(self, payload_bps: int) -> Cluster:
-        """The same cluster with worker links of ``payload_bps`` in both directions."""
-        return replace(
-            self,
-            workers=tuple(
-                replace(host, up_bps=payload_bps, down_bps=payload_bps) for host in self.workers
-            ),
-        )
+    def with_computing(self, scale: float) -> Cluster:
+        """The same cluster whose workers' computations take ``scale`` times as long."""
+
+        def scaled(costs: Costs) -> Costs:
+            compressing = tuple(
+                replace(
+                    each,
+                    before_ns=round(scale * each.before_ns),
+                    after_ns=round(scale * each.after_ns),
+                )
+                for each in costs.compressing
+            )
+            return replace(costs, compressing=compressing, bucket_ns=round(scale * costs.bucket_ns))
+
+        of_mesh = None if self.mesh_costs is None else scaled(self.mesh_costs)
+        return replace(self, costs=scaled(self.costs), mesh_costs=of_mesh)
+
+    def with_rate(self, payload_bps: int, burst_bytes: int) -> Cluster:
+        """The same cluster with worker links of ``payload_bps`` in both directions, and a burst."""
+        links = {"up_bps": payload_bps, "down_bps": payload_bps, "burst_bytes": burst_bytes}
+        return replace(self, workers=tuple(replace(host, **links) for host in self.workers))

@@ -61,11 +61,8 @@ def measure_links(
     if (ended_ns <= began_ns.max(axis=0)).all():
         raise UserError("collectives ended before all ranks began them: ranks' clocks differ")
     all_began_ns, all_ended_ns = began_ns.max(axis=0), ended_ns.max(axis=0)
-    periods = [
-        period
-        for began, ended in zip(all_began_ns, all_ended_ns, strict=True)
-        for period in _busy_periods(began, ended, moved_bytes)
-    ]
+    moved = np.broadcast_to(moved_bytes, all_began_ns.shape)
+    periods = list(_busy_periods(all_began_ns.ravel(), all_ended_ns.ravel(), moved.ravel()))
     return _cluster(periods, limits_bps, ranks, steps, SMALL_NS)
 
 
@@ -86,6 +83,7 @@ def measure_mesh_links(
         return Cluster((Host(),))
     known_bps = [limit_bps for limit_bps in limits_bps if limit_bps is not None]
     periods: list[_Period] = []
+    most = _MOST // ranks  # so that those of each rank count
     for receiver, own in enumerate(operations):
         if len(known_bps) == ranks and known_bps[receiver] > min(known_bps):
             continue
@@ -100,7 +98,8 @@ def measure_mesh_links(
         began_ns, ended_ns, size_bytes = (
             np.array(values) for values in zip(*arriving, strict=True)
         )
-        periods.extend(_busy_periods(began_ns, np.maximum(began_ns, ended_ns), size_bytes))
+        found = list(_busy_periods(began_ns, np.maximum(began_ns, ended_ns), size_bytes))
+        periods += found[-most:]
     return _cluster(periods, limits_bps, ranks, steps)
 
 

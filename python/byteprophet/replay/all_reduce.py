@@ -17,10 +17,9 @@ from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name, with_staleness
 from byteprophet.job.strategy import FSDP2, OURS, TORCH_ALL_REDUCE, with_compressed
-from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob, of_gradients
-from byteprophet.replay.what_if import Changes
+from byteprophet.replay.what_if import Changes, limited
 
 _OF_BYTEPS = {
     "scheduler": "--policy",
@@ -45,10 +44,11 @@ def change(job: Job, changes: Changes) -> Job:
     times, cluster = job.times, job.cluster
     if changes.compute_scale is not None:
         times = times.scaled(changes.compute_scale)
+        cluster = cluster.with_computing(changes.compute_scale)
     if changes.workers is not None:
         times, cluster = times.of_workers(changes.workers), cluster.with_workers(changes.workers)
     if changes.bandwidth_bps is not None:
-        cluster = cluster.with_rate(payload_bps(changes.bandwidth_bps or None) or 0)
+        cluster = limited(cluster, changes.bandwidth_bps)
     if changes.link_latency_ns is not None:
         cluster = replace(cluster, costs=replace(cluster.costs, delay_ns=changes.link_latency_ns))
     strategy = job.strategy

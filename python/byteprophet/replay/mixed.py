@@ -12,12 +12,11 @@ from byteprophet.graph import mixed_graph
 from byteprophet.job import Cluster, Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.routes import MESH, SERVERS, bytes_of
-from byteprophet.network import payload_bps
 from byteprophet.replay import ps
 from byteprophet.replay.all_reduce import with_updates
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob
-from byteprophet.replay.what_if import Changes
+from byteprophet.replay.what_if import Changes, limited
 
 _OF_ONE_TRANSPORT = {
     "scheduler": "--policy",
@@ -39,11 +38,12 @@ def change(job: Job, changes: Changes) -> Job:
     times, cluster, strategy = job.times, job.cluster, job.strategy
     if changes.compute_scale is not None:
         times = times.scaled(changes.compute_scale)
+        cluster = cluster.with_computing(changes.compute_scale)
     if changes.workers is not None:
         times, cluster = times.of_workers(changes.workers), cluster.with_workers(changes.workers)
         strategy = replace(strategy, owners=())
     if changes.bandwidth_bps is not None:
-        cluster = cluster.with_rate(payload_bps(changes.bandwidth_bps or None) or 0)
+        cluster = limited(cluster, changes.bandwidth_bps)
     if changes.link_latency_ns is not None:
         cluster = _with_delay(cluster, changes.link_latency_ns)
     return with_updates(replace(job, times=times, cluster=cluster, strategy=strategy), job)

@@ -12,11 +12,11 @@ from byteprophet.errors import UserError
 from byteprophet.graph.ps_graph import build
 from byteprophet.job import Host, Job, Policy, Strategy
 from byteprophet.job.as_executed import as_executed
-from byteprophet.network import payload_bps
+from byteprophet.job.cluster import slower_of_bps
 from byteprophet.order_statistics import median
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob, of_gradients
-from byteprophet.replay.what_if import Changes
+from byteprophet.replay.what_if import Changes, limited
 
 
 def change(job: Job, changes: Changes) -> Job:
@@ -45,13 +45,13 @@ def change(job: Job, changes: Changes) -> Job:
         cluster = replace(cluster, servers=(Host(),) * changes.servers)
         job = replace(job, strategy=_hashed(job.strategy))
     if changes.bandwidth_bps is not None:
-        cluster = cluster.with_rate(payload_bps(changes.bandwidth_bps or None) or 0)
+        cluster = limited(cluster, changes.bandwidth_bps)
     if changes.link_latency_ns is not None:
         cluster = replace(cluster, costs=replace(cluster.costs, delay_ns=changes.link_latency_ns))
     job = _with_policy(replace(job, times=times, cluster=cluster, policy=policy), changes)
     if changes == Changes():
         return job
-    return on_link(job, min(host.slower_bps for host in job.cluster.workers))
+    return on_link(job, slower_of_bps(*(host.slower_bps for host in job.cluster.workers)))
 
 
 def replay_job(job: Job) -> ReplayedJob:

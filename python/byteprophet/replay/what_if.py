@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from byteprophet.errors import UserError
+from byteprophet.job import Cluster
+from byteprophet.network import payload_bps
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.schedulers import MAX_PARTITION_BYTES
 
 RANGES = {
@@ -44,3 +47,9 @@ class Changes:
             if value is not None and not least <= value <= most:
                 said = name.replace("_", " ")
                 raise UserError(f"{said} {value}: must be from {least:g} to {most:g}")
+
+
+def limited(cluster: Cluster, bandwidth_bps: int) -> Cluster:
+    """``cluster`` whose workers' links our limiter limits to ``bandwidth_bps``; 0: not at all."""
+    rate_bps = payload_bps(bandwidth_bps or None) or 0
+    return cluster.with_rate(rate_bps, PAYLOAD_BURST_BYTES if rate_bps else 0)

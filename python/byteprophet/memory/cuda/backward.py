@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from byteprophet.errors import UserError
 from byteprophet.memory.cuda.device import replaced
@@ -95,7 +96,8 @@ def _run(run: _Pending, pending: dict[Any, _Pending]) -> list[Any]:
         _accumulate(node.variable, run)
         return []
     inputs = [run.sums.pop(place, None) for place in range(len(node._input_metadata))]
-    found = node(*inputs)
+    is_function = isinstance(node, BackwardCFunction)
+    found = _run_function(node, inputs) if is_function else node(*inputs)
     del inputs
     gradients: list[Tensor | None] = list(found) if isinstance(found, tuple) else [found]
     del found
@@ -117,6 +119,21 @@ def _run(run: _Pending, pending: dict[Any, _Pending]) -> list[Any]:
         if not to.missing:
             complete.append(successor)
     return complete
+
+
+def _run_function(node: Any, inputs: list[Tensor | None]) -> Any:
+    """Run the backward method of a ``torch.autograd.Function``, which gets zeros in place of none.
+
+    It gets them also where it has asked for none (``set_materialize_grads(False)``): a node does
+    not tell.
+    """
+    gradients = (
+        torch.zeros(its.shape, dtype=its.dtype, device=its.device) if gradient is None else gradient
+        for gradient, its in zip(inputs, node._input_metadata, strict=True)
+    )
+    found = node.apply(*gradients)
+    node.maybe_clear_saved_tensors()
+    return found
 
 
 def _fitting(gradient: Tensor, metadata: Any) -> Tensor:

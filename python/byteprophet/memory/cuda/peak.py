@@ -133,6 +133,7 @@ def cuda_events(
 
     Raises ``UserError`` if the iteration cannot run without data.
     """
+    _refuse(training)
     allow_cuda()
     training = replace(training, device="cuda")
     try:
@@ -152,6 +153,17 @@ def cuda_events(
         raise UserError(
             f"memory: the iteration cannot run without data and without a GPU: {error}"
         ) from error
+
+
+def _refuse(training: Training) -> None:
+    if not training.micro_batches:
+        raise UserError("memory: the training has no micro-batches")
+    for name, module in training.model.named_modules():
+        if isinstance(module, nn.RNNBase):
+            raise UserError(
+                f"memory: module {name or 'the model'} is a {type(module).__name__}: on a GPU, "
+                "cuDNN runs all steps of recurrent layers at once, which is not predicted"
+            )
 
 
 def _moved(module: nn.Module) -> Iterator[Tensor]:
