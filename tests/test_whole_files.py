@@ -266,3 +266,12 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
     for wrong, why in ((tmp_path, "directory"), (tmp_path / "no" / "file", "No such file")):
         with pytest.raises(NotWritten, match=f"{wrong}: cannot be written: .*{why}"):
             check_writable(wrong)
+
+
+def test_a_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "secret.html"
+    write_whole(path, "old")
+    path.chmod(0o600)
+    write_whole(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -40,7 +41,7 @@ def write_whole(path: Path, text: str) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """A path to write to, which takes ``path``'s place at the end; after an error, it is gone.
 
-    A link stays a link. A device or a pipe is written to as it is.
+    A link stays a link, and a file keeps its permissions. A device or a pipe is written to as is.
     """
     with writing(path):
         if _is_device(path):
@@ -50,6 +51,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial = _partial(place)
         try:
             yield partial
+            with suppress(FileNotFoundError):
+                partial.chmod(stat.S_IMODE(place.stat().st_mode))
             partial.replace(place)
         finally:
             with suppress(OSError):

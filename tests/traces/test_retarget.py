@@ -12,7 +12,9 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.timeline.sources import load_sources
 from byteprophet.timeline.tables import Kind
+from byteprophet.traces import link_times
 from byteprophet.traces.load import load_traces
+from byteprophet.traces.messages import Message
 from byteprophet.traces.result import replay_traces
 from byteprophet.traces.retarget import Target, not_modelled, not_sized, retarget
 from byteprophet.traces.work import RankTrace, Use
@@ -201,3 +203,21 @@ def _factor(traces: list[RankTrace], target: Target, group: str = "") -> float:
         task for task in traces[0].tasks if task.message is not None and group in task.message.group
     ]
     return durations(task, 1_000_000) / 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "found"),
+    [
+        ("[0, 8, 16]", 3, (0, 8, 16)),
+        ("[0, 8, 16, ...]", 6, tuple(range(0, 48, 8))),
+        ("[3, 4, 5, ...]", 40, tuple(range(3, 43))),
+        ("[0, 1, 8, ...]", 40, ()),
+        ("[0, 8, ...]", 0, ()),
+        ("[0, ...]", 4, ()),
+        ("[0, 8", 4, ()),
+    ],
+)
+def test_lists_that_pytorch_shortens_go_on_as_they_begin(
+    text: str, ranks: int, found: tuple[int, ...]
+) -> None:
+    assert link_times.members(Message("all-reduce", ranks=ranks, members=text)) == found

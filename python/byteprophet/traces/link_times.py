@@ -6,6 +6,7 @@ Rank ``r`` is GPU ``r % gpus`` of node ``r // gpus``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from byteprophet.simulate.clusters.description import Cluster
@@ -49,8 +50,19 @@ def members(message: Message) -> tuple[int, ...]:
     """The ranks of a message's group, ascending; empty: not known."""
     try:
         found = json.loads(message.members or "[]")
-    except ValueError:  # profiles shorten long lists: [0, 1, 2, ...]
-        return ()
+    except ValueError:
+        return _shortened(message.members, message.ranks)
     if not isinstance(found, list) or not all(type(rank) is int and rank >= 0 for rank in found):
         return ()
     return tuple(sorted(set(found)))
+
+
+def _shortened(text: str, ranks: int) -> tuple[int, ...]:
+    """The ranks of a list that PyTorch has shortened, as [0, 8, ...], if they are equidistant."""
+    begin, dots, _ = text.partition("...")
+    first = [int(number) for number in re.findall(r"[0-9]{1,9}", begin)]
+    if not dots or not 2 <= len(first) <= ranks or first[1] <= first[0]:
+        return ()
+    stride = first[1] - first[0]
+    found = range(first[0], first[0] + ranks * stride, stride)
+    return tuple(found) if list(found[: len(first)]) == first else ()
