@@ -61,6 +61,7 @@ from byteprophet.job.owners import Owners
 from byteprophet.job.strategy import OURS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
+from byteprophet.network.namespaces import PAYLOAD_BURST_BYTES
 from byteprophet.strategy.resources import HostResources, Resources
 from byteprophet.strategy.search.bases import bases_of_workload
 from byteprophet.strategy.search.candidates import (
@@ -184,6 +185,7 @@ def resources_of(cell: Row, size_bytes: int, compute_ns: int) -> Resources:
                     servers=int(role == "servers"),
                     up_bps=rate_bps,
                     down_bps=rate_bps,
+                    burst_bytes=PAYLOAD_BURST_BYTES,
                 )
             )
     # What messages cost in namespaces of one machine (docs/replay.md).

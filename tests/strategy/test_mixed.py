@@ -298,6 +298,12 @@ def test_it_is_known_when_a_mix_gains_nothing() -> None:
     assert "servers alone" in why_useless(built(served_job(slow, [RATE_BPS] * 2)))
 
 
+def test_a_paced_mix_that_would_be_servers_alone_is_refused() -> None:
+    job = served_job([RATE_BPS] * 2, [RATE_BPS] * 2)
+    with pytest.raises(UserError, match="mixed-paced: servers alone load these links least"):
+        build("mixed-paced", job)
+
+
 def test_a_model_of_one_small_parameter_is_refused() -> None:
     job = served_job([RATE_BPS] * 4, [RATE_BPS] * 2)
     one = Times(*(times[:, :, :1] for times in (job.times.forward_ns, job.times.ready_ns)),

@@ -38,6 +38,7 @@ devices = 8
 [[host]]
 name = "b"
 up = "unlimited"
+burst_bytes = 1000
 cores = 4
 
 [[host]]
@@ -58,7 +59,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert found.workers[0] == HostResources("a", 1, 0, 10**9, 5 * 10**8, None, 8)
     assert found.workers[1].up_bps is None
     assert found.workers[1].cores == 4
-    assert found.workers[1].link == Host(0, payload_bps(5 * 10**8) or 0)
+    assert found.workers[1].link == Host(0, payload_bps(5 * 10**8) or 0, 1000)
     assert (found.delay_ns, found.message_cost_ns) == (100_000, None)
 
 

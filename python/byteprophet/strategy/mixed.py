@@ -112,6 +112,10 @@ def mixed(job: Job, fraction: float | None = None, paced: bool = False) -> Job:
     rates = _rates(job)
     if fraction is None:
         fraction = fraction_of(job.workers, job.servers, rates, paced)
+        if fraction >= 1:
+            raise UserError(
+                "mixed-paced: servers alone load these links least: use partitioned-ps, or mixed"
+            )
     return with_routes(job, routes_for(job.model, fraction), fraction, paced)
 
 

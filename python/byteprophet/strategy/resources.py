@@ -34,7 +34,7 @@ from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
 SCHEMA = 1
 _MOST_HOSTS = 1 << 12
-_COMMON = ("up", "down", "cores", "devices")
+_COMMON = ("up", "down", "burst_bytes", "cores", "devices")
 _OWN = (*_COMMON, "name", "address", "workers", "servers")
 _TOP = ("schema", "source", "delay_ns", "message_cost_ns", "host", *_COMMON)
 _MOST = 1 << 40
@@ -53,6 +53,7 @@ class HostResources:
         cores: of its processor; None: not known.
         devices: accelerators; 0: workers compute on the processor.
         address: at which other hosts reach it; None: not known.
+        burst_bytes: of payload, what its link lets pass at once after a pause, as a limiter does.
     """
 
     name: str
@@ -63,11 +64,13 @@ class HostResources:
     cores: int | None = None
     devices: int = 0
     address: str | None = None
+    burst_bytes: int = 0
 
     @property
     def link(self) -> Host:
         """Its link, by what it carries of payload."""
-        return Host(payload_bps(self.up_bps) or 0, payload_bps(self.down_bps) or 0)
+        rates_bps = payload_bps(self.up_bps) or 0, payload_bps(self.down_bps) or 0
+        return Host(*rates_bps, self.burst_bytes)
 
     @property
     def slower_bps(self) -> int | None:
@@ -145,6 +148,7 @@ def _host_table(host: HostResources) -> dict[str, Any]:
         "servers": host.servers,
         "up": format_rate(host.up_bps),
         "down": format_rate(host.down_bps),
+        "burst_bytes": host.burst_bytes or None,
         "cores": host.cores,
         "devices": host.devices,
         "address": host.address,
@@ -180,6 +184,7 @@ def resources_of_run(run: Run) -> Resources:
                     servers=int(kind == "server"),
                     up_bps=_line_bps(up_bps),
                     down_bps=_line_bps(down_bps),
+                    burst_bytes=link.burst_bytes if limit_bps else 0,
                 )
             )
     costs = cluster.costs
@@ -361,6 +366,7 @@ def _host(row: Mapping[str, Any]) -> HostResources:
         _whole(row, "cores", None),
         _whole(row, "devices", 0) or 0,
         address,
+        _whole(row, "burst_bytes", 0) or 0,
     )
 
 
