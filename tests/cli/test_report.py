@@ -109,7 +109,7 @@ def test_ratio_and_error_are_of_the_same_iterations(
     assert settled["median_ns"] == data["prediction"]["recorded_ns"]
     assert run_cli(["report", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert f"The last 3 of them, of {settled['median_ns'] / 1e6:.1f} ms, count" in said
+    assert f"are of the last 3 of them, of {settled['median_ns'] / 1e6:.1f} ms;" in said
     assert f"{settled['median_ns'] / data['bound_ns']:.3f} x the bound" in said
 
 
