@@ -65,12 +65,13 @@ class Plug:
         self.plans: list[tuple[int, dict[str, int], list[tuple[int, int, int, int]]]] = []
 
     def iteration(self) -> int:
-        began_ns = self._began_ns()
-        return (time.monotonic_ns() - began_ns) // self._iteration_ns
+        now_ns = time.monotonic_ns()
+        return (now_ns - self._began_ns(now_ns)) // self._iteration_ns
 
-    def _began_ns(self) -> int:
+    def _began_ns(self, now_ns: int) -> int:
+        """When its first iteration began; ``now_ns``: one reading of the clock, for the first call."""
         if self._begun_ns is None:
-            self._begun_ns = time.monotonic_ns() - self._first * self._iteration_ns
+            self._begun_ns = now_ns - self._first * self._iteration_ns
         return self._begun_ns
 
     def partition_bytes(self) -> int:
@@ -79,7 +80,8 @@ class Plug:
     def iteration_starts(self) -> list[tuple[int, int]]:
         before, self._told = self._told, self.iteration()
         numbers = range(before + 1, self._told + 1)
-        return [(number, self._began_ns() + number * self._iteration_ns) for number in numbers]
+        began_ns = self._began_ns(time.monotonic_ns())
+        return [(number, began_ns + number * self._iteration_ns) for number in numbers]
 
     def stage_plan(
         self,
