@@ -69,7 +69,7 @@ class Plug:
         return (now_ns - self._began_ns(now_ns)) // self._iteration_ns
 
     def _began_ns(self, now_ns: int) -> int:
-        """When its first iteration began; ``now_ns``: one reading of the clock, for the first call."""
+        """When its first iteration began: at ``now_ns`` if nobody has asked before."""
         if self._begun_ns is None:
             self._begun_ns = now_ns - self._first * self._iteration_ns
         return self._begun_ns
